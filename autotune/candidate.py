@@ -1,0 +1,110 @@
+"""A legal configuration that is about to be tried, and the exact launch it needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.config import Config
+from autotune.gpu import GpuSpec
+from autotune.problem import Problem
+from autotune.records import Resources
+from autotune.spec import KernelSpec
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What one trial is about."""
+
+    spec: KernelSpec
+    gpu: GpuSpec
+    problem: Problem
+    config: Config
+
+
+@dataclass(frozen=True)
+class Source:
+    """One rendered kernel."""
+
+    text: str
+    entry: str
+    """The function to fetch; an expression for the compiler's name look-up."""
+    template: Path
+    """The template's file; quoted includes are searched beside it."""
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """Native code of one source for one architecture, in the cache."""
+
+    key: str
+    """Hash of source, includes, compiler version, flags and architecture."""
+    image: Path
+    """The cubin; the rendered source lies beside it as `kernel.cu`."""
+    entry: str
+    """The lowered name to look up in the cubin."""
+    arch: str
+    resources: Resources
+    compiler: str
+    """E.g. `nvrtc 13.5`."""
+    compile_s: float
+
+
+@dataclass(frozen=True)
+class BufferPlan:
+    """One array argument in memory: rows of `pitch` elements, starting `offset` elements past a 256-byte boundary."""
+
+    name: str
+    role: str
+    shape: tuple[int, ...]
+    dtype: str
+    pitch: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class ScalarPlan:
+    """One argument passed by value; integers as `int32`, else in `dtype`."""
+
+    name: str
+    dtype: str
+    value: float | int
+
+
+@dataclass(frozen=True)
+class LaunchPlan:
+    """Numbers of one launch; plain data that crosses to the worker process."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    dynamic_smem_bytes: int
+    arguments: tuple[BufferPlan | ScalarPlan, ...]
+    """In the order of the kernel's signature."""
+
+    @property
+    def threads(self) -> int:
+        """Threads per block."""
+        return self.block[0] * self.block[1] * self.block[2]
+
+    @property
+    def empty(self) -> bool:
+        """True where there is nothing to launch (a grid dimension is zero)."""
+        return 0 in self.grid
+
+    @property
+    def buffers(self) -> tuple[BufferPlan, ...]:
+        """The array arguments in order."""
+        return tuple(argument for argument in self.arguments if isinstance(argument, BufferPlan))
+
+
+@dataclass(frozen=True)
+class Runnable:
+    """All that verifying and measuring need: compiled code, its launch, and what is expected of it."""
+
+    kernel: CompiledKernel
+    launch: LaunchPlan
+    problem: Problem
+    reference: object
+    """Name or importable callable, see `autotune.references`."""
+    flops: float
+    bytes: float
