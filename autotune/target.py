@@ -1,0 +1,53 @@
+"""Which GPU a user means, and whether it is in this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.errors import GpuUnavailable, InputError
+from autotune.gpu import GpuSpec
+
+if TYPE_CHECKING:
+    from autotune.device import LocalGpu
+
+
+@dataclass(frozen=True)
+class Target:
+    """The GPU to tune for; `local` is the board in this machine to measure on, None where there is none."""
+
+    gpu: GpuSpec
+    local: LocalGpu | None
+
+
+def find_target(name: str, folders: Sequence[Path] = ()) -> Target:
+    """The target of `--gpu`: `local`, an index or UUID of a board here, a table name, or a GPU's own name.
+
+    Raises GpuUnavailable for `local` and boards that are not here, InputError for names that no table knows.
+    """
+    from autotune.device import local_gpus
+    from autotune.gpu_tables import find_gpu
+
+    boards = local_gpus()
+    if name == "local":
+        if not boards:
+            raise GpuUnavailable("no NVIDIA GPU in this machine; name one instead, e.g. --gpu a6000")
+        return Target(boards[0].spec, boards[0])
+    if name.isdigit() or name.upper().startswith(("GPU-", "MIG-")):
+        for board in boards:
+            if name in (str(board.index), board.uuid):
+                return Target(board.spec, board)
+        here = ", ".join(f"{board.index}: {board.uuid}" for board in boards) or "none"
+        raise GpuUnavailable(f"no GPU {name} in this machine (here: {here})")
+    # The name of a board that is here is taken first: it needs no table.
+    for board in boards:
+        if name.lower() in (board.spec.table.lower(), board.spec.name.lower()):
+            return Target(board.spec, board)
+    try:
+        gpu = find_gpu(name, folders)
+    except InputError as error:
+        error.key = error.key or "--gpu"
+        raise
+    return Target(gpu, next((board for board in boards if board.spec.table == gpu.table), None))
