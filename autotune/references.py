@@ -1,0 +1,231 @@
+"""What a kernel's result should be, in float64, and in which unit its error is counted.
+
+A reference gives the expected outputs together with a *scale* for each element: the size of the rounding
+error that a float32 kernel may make there. The error of a result is the largest |got - expected| / scale, and a
+kernel is right when that is at most the tolerance. NaN and infinities pass only where they are expected.
+
+Everything here runs on NumPy or CuPy arrays alike; `xp` is the module that made them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.errors import InputError, nearest_name
+from autotune.records import Accuracy
+
+Array: TypeAlias = npt.NDArray[Any]
+"""A NumPy array, or a CuPy one, which behaves the same."""
+Arrays: TypeAlias = Mapping[str, Array]
+"""The array arguments by name in the order of the kernel's signature, as logical views without padding."""
+Scalars: TypeAlias = Mapping[str, float | int]
+
+EPS32 = float(np.finfo(np.float32).eps)
+FLOOR = float(np.finfo(np.float32).tiny)
+"""Keeps scales above zero and forgives results that underflow."""
+
+MATMUL_TOLERANCE = 4.0
+"""In units of eps32 * sqrt(K) * |A_i| * |B_j|. Rounding after each of K additions, in the worst order (one
+after the other) and for all-positive data, stays near 1; a single product with alpha and beta reaches 1.5.
+Leaving out 8 of K products costs about 10 even at K = 32768."""
+CALLABLE_TOLERANCE = 32.0
+"""In units of eps32 * (|expected| + its root mean square), for callables that state no scale of their own."""
+
+BLOCK_FLOPS = 1.0e11
+"""One step of a matrix product; under half a second on GPUs with 1/64-rate float64."""
+BLOCK_BYTES = 256 * 2**20
+"""Largest float64 copy of a part of an operand, or of a comparison's temporaries."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """Expected outputs with the unit of their error; arrays by output name."""
+
+    values: dict[str, Array]
+    """In float64."""
+    scale: dict[str, Array]
+    """Broadcasts against the value of the same name; positive."""
+    tolerance: float
+    """Largest |got - expected| / scale that is still right; zero demands equality."""
+
+
+ReferenceFunction: TypeAlias = Callable[[Arrays, Scalars, ModuleType], "Expected | dict[str, Array]"]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A named way to compute what a kernel should give."""
+
+    name: str
+    function: ReferenceFunction
+
+    def expected(self, arrays: Arrays, scalars: Scalars, xp: ModuleType = np) -> Expected:
+        """The expected outputs; `arrays` hold what the kernel finds, outputs that it reads included.
+
+        A function that returns plain arrays gets the default scale and tolerance for float32 arithmetic.
+        """
+        result = self.function(arrays, scalars, xp)
+        if isinstance(result, Expected):
+            return result
+        values = {name: xp.asarray(value, dtype=xp.float64) for name, value in result.items()}
+        scale = {name: _default_scale(value, xp) for name, value in values.items()}
+        return Expected(values, scale, CALLABLE_TOLERANCE)
+
+
+def get_reference(reference: object) -> Reference:
+    """The reference of a built-in name, a `module:function` text, or a callable `(arrays, scalars, xp)`.
+
+    Raises InputError for any other value.
+    """
+    if isinstance(reference, Reference):
+        return reference
+    if callable(reference):
+        return Reference(getattr(reference, "__qualname__", repr(reference)), reference)
+    text = str(reference)
+    if text in REFERENCES:
+        return Reference(text, REFERENCES[text])
+    if ":" in text:
+        return Reference(text, _import_function(text))
+    raise InputError(
+        f"must be a built-in reference, `module:function` or a callable, got {text!r}",
+        key="reference",
+        nearest=nearest_name(text, REFERENCES),
+    )
+
+
+def matmul(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
+    """C = alpha * A @ B + beta * C for the three arrays in order; as in BLAS, zero factors read nothing."""
+    if len(arrays) != 3:
+        raise InputError(f"matmul has two inputs and an output, got {', '.join(arrays)}", key="reference")
+    a, b, c = arrays.values()
+    output = list(arrays)[-1]
+    alpha, beta = float(scalars.get("alpha", 1.0)), float(scalars.get("beta", 0.0))
+    (rows, depth), columns = a.shape, b.shape[1]
+
+    values = xp.zeros((rows, columns), dtype=xp.float64)
+    scale = xp.full((rows, columns), FLOOR, dtype=xp.float64)
+    if beta != 0.0:
+        values += beta * c.astype(xp.float64)
+        scale += EPS32 * xp.abs(values)
+    if alpha != 0.0 and depth > 0:
+        block_columns = max(1, min(columns, BLOCK_BYTES // (8 * depth)))
+        block_rows = max(
+            1, min(rows, BLOCK_BYTES // (8 * depth), int(BLOCK_FLOPS / (2 * depth * block_columns)))
+        )
+        for left in range(0, columns, block_columns):
+            across = slice(left, left + block_columns)
+            b64 = b[:, across].astype(xp.float64)
+            b_norms = xp.sqrt((b64 * b64).sum(axis=0))
+            for top in range(0, rows, block_rows):
+                down = slice(top, top + block_rows)
+                a64 = a[down].astype(xp.float64)
+                a_norms = xp.sqrt((a64 * a64).sum(axis=1))
+                values[down, across] += alpha * (a64 @ b64)
+                scale[down, across] += EPS32 * depth**0.5 * abs(alpha) * xp.outer(a_norms, b_norms)
+    return Expected({output: values}, {output: scale}, MATMUL_TOLERANCE)
+
+
+def transpose(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
+    """The last array is the first one with rows and columns exchanged, exactly."""
+    return _exactly(list(arrays)[-1], next(iter(arrays.values())).T, xp)
+
+
+def copy(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
+    """The last array equals the first, exactly."""
+    return _exactly(list(arrays)[-1], next(iter(arrays.values())), xp)
+
+
+REFERENCES: dict[str, ReferenceFunction] = {"matmul": matmul, "transpose": transpose, "copy": copy}
+
+
+@dataclass(frozen=True)
+class WorstElement:
+    """The element of the outputs with the largest error."""
+
+    output: str
+    index: tuple[int, ...]
+    got: float
+    expected: float
+    error: float
+    """In units of its scale; infinite where NaN or an infinity stands in the wrong place."""
+
+
+def worst_element(got: Arrays, expected: Expected, xp: ModuleType = np) -> WorstElement | None:
+    """The worst element over all outputs, compared in row blocks; None where the outputs are empty."""
+    worst: WorstElement | None = None
+    for name, value in expected.values.items():
+        result = got[name]
+        if result.shape != value.shape:
+            raise ValueError(
+                f"{name}: the reference has shape {value.shape}, the kernel's output {result.shape}"
+            )
+        if value.size == 0:
+            continue
+        scale = xp.broadcast_to(expected.scale[name], value.shape)
+        rows = value.shape[0] if value.ndim else 1
+        block = max(1, BLOCK_BYTES * rows // (8 * value.size))
+        for top in range(0, rows, block):
+            part = slice(top, top + block) if value.ndim else ...
+            errors = _errors(result[part], value[part], scale[part], xp)
+            flat = int(errors.argmax())
+            error = float(errors.ravel()[flat])
+            if worst is None or error > worst.error:
+                inner = [int(i) for i in np.unravel_index(flat, errors.shape)]
+                index = (inner[0] + top, *inner[1:]) if inner else ()
+                worst = WorstElement(name, index, float(result[index]), float(value[index]), error)
+    return worst
+
+
+def accuracy(got: Arrays, expected: Expected, xp: ModuleType = np) -> Accuracy:
+    """The worst error of a result against its reference."""
+    worst = worst_element(got, expected, xp)
+    elements = sum(int(value.size) for value in expected.values.values())
+    return Accuracy(worst.error if worst else 0.0, expected.tolerance, elements)
+
+
+def passes(result: Accuracy) -> bool:
+    """Whether a result is right; False for a NaN error."""
+    return result.worst_error <= result.tolerance
+
+
+def _errors(got: Array, expected: Array, scale: Array, xp: ModuleType) -> Array:
+    wide = got.astype(xp.float64)
+    if np.issubdtype(np.dtype(str(got.dtype)), np.floating):
+        # What is beyond the range of the kernel's type is expected to be infinite there.
+        largest = float(np.finfo(np.dtype(str(got.dtype))).max)
+        expected = xp.where(xp.abs(expected) > largest, xp.copysign(xp.inf, expected), expected)
+    same = (wide == expected) | (xp.isnan(wide) & xp.isnan(expected))
+    comparable = xp.isfinite(wide) & xp.isfinite(expected) & ~xp.isnan(scale)
+    distance = xp.abs(xp.where(comparable, wide, 0.0) - xp.where(comparable, expected, 0.0))
+    difference = xp.where(comparable, distance / scale, xp.inf)
+    errors: Array = xp.where(same, 0.0, difference)
+    return errors
+
+
+def _exactly(output: str, value: Array, xp: ModuleType) -> Expected:
+    return Expected({output: value.astype(xp.float64)}, {output: xp.ones((), dtype=xp.float64)}, 0.0)
+
+
+def _default_scale(value: Array, xp: ModuleType) -> Array:
+    finite = xp.where(xp.isfinite(value), value, 0.0)
+    mean_square = (finite * finite).mean() if value.size else 0.0
+    scale: Array = EPS32 * (xp.abs(finite) + xp.sqrt(xp.asarray(mean_square))) + FLOOR
+    return scale
+
+
+def _import_function(text: str) -> ReferenceFunction:
+    module, _, name = text.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InputError(f"cannot import {text!r}: {error}", key="reference") from error
+    if not callable(function):
+        raise InputError(f"{text!r} is not callable", key="reference")
+    return function  # type: ignore[no-any-return]

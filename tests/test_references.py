@@ -1,0 +1,163 @@
+import numpy as np
+import pytest
+from autotune import references
+from autotune.errors import InputError
+from autotune.references import Expected, accuracy, get_reference, passes, worst_element
+
+
+def gemm_arrays(m, n, k, seed=1, kind="normal"):
+    rng = np.random.default_rng(seed)
+    draw = rng.standard_normal if kind == "normal" else rng.random
+    make = lambda *shape: draw(shape).astype(np.float32)  # noqa: E731
+    return {"A": make(m, k), "B": make(k, n), "C": make(m, n)}
+
+
+def sequential(a, b):
+    total = np.zeros((a.shape[0], b.shape[1]), np.float32)
+    for k in range(a.shape[1]):
+        total += np.outer(a[:, k], b[k]).astype(np.float32)
+    return total
+
+
+def sliced(a, b, slices):
+    """Partial sums of K-slices, added up afterwards, as split-K kernels do."""
+    parts = [
+        sequential(p, q)
+        for p, q in zip(np.array_split(a, slices, 1), np.array_split(b, slices, 0), strict=True)
+    ]
+    return np.sum(parts, axis=0, dtype=np.float32)
+
+
+ORDERS = {
+    "sequential": sequential,
+    "backwards": lambda a, b: sequential(a[:, ::-1], b[::-1]),
+    "split-K 16": lambda a, b: sliced(a, b, 16),
+    "strided": lambda a, b: sequential(
+        np.concatenate([a[:, i::8] for i in range(8)], 1), np.concatenate([b[i::8] for i in range(8)], 0)
+    ),
+    "library": lambda a, b: a @ b,
+}
+
+
+@pytest.mark.parametrize("depth", [64, 4096, 32768])
+@pytest.mark.parametrize("kind", ["normal", "uniform"])
+def test_T06_every_order_passes_and_a_lost_slice_fails(depth, kind):
+    arrays = gemm_arrays(24, 16, depth, kind=kind)
+    a, b = arrays["A"], arrays["B"]
+    expected = get_reference("matmul").expected(arrays, {"alpha": 1.0, "beta": 0.0})
+    for name, multiply in ORDERS.items():
+        result = accuracy({"C": multiply(a, b)}, expected)
+        assert passes(result), (name, result)
+    for start in (0, depth // 2, depth - 8):
+        kept = np.r_[0:start, start + 8 : depth]
+        result = accuracy({"C": sequential(a[:, kept], b[kept])}, expected)
+        assert not passes(result), (start, result)
+        assert result.worst_error > 2 * result.tolerance
+
+
+def test_matmul_value_with_alpha_and_beta():
+    arrays = gemm_arrays(5, 7, 3)
+    expected = get_reference("matmul").expected(arrays, {"alpha": 2.0, "beta": 0.5, "M": 5, "lda": 3})
+    a, b, c = (array.astype(np.float64) for array in arrays.values())
+    np.testing.assert_allclose(expected.values["C"], 2 * a @ b + 0.5 * c, rtol=1e-14)
+    assert expected.values["C"].dtype == np.float64
+    assert passes(accuracy({"C": (2 * a @ b + 0.5 * c).astype(np.float32)}, expected))
+
+
+def test_matmul_in_blocks_equals_matmul_at_once(monkeypatch):
+    arrays = gemm_arrays(13, 11, 9)
+    whole = get_reference("matmul").expected(arrays, {"beta": 0.5})
+    monkeypatch.setattr(references, "BLOCK_BYTES", 8 * 9 * 4)
+    monkeypatch.setattr(references, "BLOCK_FLOPS", 2 * 9 * 4 * 3)
+    parts = get_reference("matmul").expected(arrays, {"beta": 0.5})
+    np.testing.assert_allclose(parts.values["C"], whole.values["C"], rtol=1e-14)
+    np.testing.assert_allclose(parts.scale["C"], whole.scale["C"], rtol=1e-12)
+
+
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+def test_T03_zero_depth_and_zero_alpha_scale_c(beta):
+    arrays = gemm_arrays(4, 6, 0)
+    expected = get_reference("matmul").expected(arrays, {"alpha": 1.0, "beta": beta})
+    np.testing.assert_array_equal(expected.values["C"], beta * arrays["C"].astype(np.float64))
+    arrays = gemm_arrays(4, 6, 5)
+    arrays["A"][:] = np.nan
+    arrays["B"][:] = np.nan
+    expected = get_reference("matmul").expected(arrays, {"alpha": 0.0, "beta": beta})
+    np.testing.assert_array_equal(expected.values["C"], beta * arrays["C"].astype(np.float64))
+
+
+def test_T02_zero_beta_ignores_c_and_nan_never_passes():
+    arrays = gemm_arrays(4, 6, 5)
+    arrays["C"][:] = np.nan
+    expected = get_reference("matmul").expected(arrays, {"alpha": 1.0, "beta": 0.0})
+    right = arrays["A"] @ arrays["B"]
+    assert passes(accuracy({"C": right}, expected))
+    assert not passes(accuracy({"C": arrays["C"]}, expected))
+    for poison in (np.nan, np.inf, -np.inf):
+        wrong = right.copy()
+        wrong[3, 5] = poison
+        worst = worst_element({"C": wrong}, expected)
+        assert worst.index == (3, 5)
+        assert worst.error == np.inf
+
+
+def test_nan_and_infinities_pass_where_expected():
+    value = np.array([[np.nan, np.inf, -np.inf, 1e39, 1.0]])
+    expected = Expected({"C": value}, {"C": np.ones(())}, 0.0)
+    got = np.array([[np.nan, np.inf, -np.inf, np.inf, 1.0]], np.float32)
+    assert accuracy({"C": got}, expected).worst_error == 0.0
+    assert (
+        accuracy({"C": np.array([[1, np.inf, -np.inf, np.inf, 1]], np.float32)}, expected).worst_error
+        == np.inf
+    )
+    assert (
+        accuracy({"C": np.array([[np.nan, -np.inf, -np.inf, np.inf, 1]], np.float32)}, expected).worst_error
+        == np.inf
+    )
+
+
+def test_comparison_in_blocks_finds_the_worst_element(monkeypatch):
+    monkeypatch.setattr(references, "BLOCK_BYTES", 8 * 6 * 2)
+    value = np.zeros((9, 6))
+    got = np.zeros((9, 6), np.float32)
+    got[7, 2] = 3
+    got[1, 1] = 2
+    worst = worst_element({"C": got}, Expected({"C": value}, {"C": np.ones(())}, 0.0))
+    assert (worst.index, worst.got, worst.expected, worst.error) == ((7, 2), 3.0, 0.0, 3.0)
+
+
+def test_copy_and_transpose_are_exact():
+    x = gemm_arrays(3, 4, 5)["A"]
+    for name, right in (("copy", x), ("transpose", x.T)):
+        expected = get_reference(name).expected({"X": x, "Y": np.empty_like(right)}, {})
+        assert passes(accuracy({"Y": right}, expected))
+        wrong = right.copy()
+        wrong[0, 0] = np.nextafter(wrong[0, 0], np.float32(9))
+        assert not passes(accuracy({"Y": wrong}, expected))
+
+
+def double(arrays, scalars, xp):
+    return {"Y": 2 * arrays["X"].astype(xp.float64)}
+
+
+def test_callables_and_import_paths():
+    x = gemm_arrays(3, 4, 5)["A"]
+    for reference in (double, f"{__name__}:double"):
+        expected = get_reference(reference).expected({"X": x, "Y": x}, {})
+        assert passes(accuracy({"Y": 2 * x}, expected))
+        assert not passes(accuracy({"Y": 2.001 * x}, expected))
+
+
+def test_wrong_names_say_what_is_valid():
+    with pytest.raises(InputError, match="nearest: matmul"):
+        get_reference("matmull")
+    with pytest.raises(InputError, match="cannot import"):
+        get_reference("no_such_module:f")
+    with pytest.raises(InputError, match="two inputs"):
+        get_reference("matmul").expected({"A": np.ones((2, 2))}, {})
+
+
+def test_empty_output_has_no_error():
+    expected = get_reference("matmul").expected(gemm_arrays(0, 4, 5), {})
+    assert worst_element({"C": np.empty((0, 4), np.float32)}, expected) is None
+    assert passes(accuracy({"C": np.empty((0, 4), np.float32)}, expected))
