@@ -1,7 +1,7 @@
 """What a kernel's result should be, in float64, and in which unit its error is counted.
 
 A reference gives the expected outputs together with a *scale* for each element: the size of the rounding
-error that a float32 kernel may make there. The error of a result is the largest |got - expected| / scale, and a
+error that a float32 kernel may make there. The error of a result is the largest |got - expected| / scale; a
 kernel is right when that is at most the tolerance. NaN and infinities pass only where they are expected.
 
 Everything here runs on NumPy or CuPy arrays alike; `xp` is the module that made them.
