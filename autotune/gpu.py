@@ -42,6 +42,15 @@ class GpuSpec:
 
     smem_static_limit_bytes: int = 48 * 1024
     """What a block has without opting in; static shared memory stops here on every CUDA device."""
+    smem_allocation_unit_bytes: int = 128
+    """A block's shared memory is rounded up to a multiple of this."""
+    register_allocation_unit: int = 256
+    """Registers are handed to whole warps in multiples of this."""
+    sm_partitions: int = 4
+    """Parts of an SM with a register file each; a warp lives in one of them."""
+    warp_size: int = 32
+    max_grid: tuple[int, int, int] = (2**31 - 1, 65_535, 65_535)
+    max_block: tuple[int, int, int] = (1024, 1024, 64)
 
     @property
     def arch(self) -> str:
