@@ -1,0 +1,214 @@
+"""From a template and a configuration to CUDA source: strict Jinja, in a sandbox.
+
+A template sees the parameters, the derived names, the variants, the GPU's names, and the sizes and classes of the problem.
+Every name in it has to be one of these, also in branches that this configuration does not take, so that a misspelt
+name never renders as nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import jinja2
+from jinja2 import meta, nodes
+from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+
+from autotune.candidate import Source
+from autotune.config import Config, Value, value_text
+from autotune.errors import InputError, nearest_name
+from autotune.expressions import Expression
+from autotune.gpu import GpuSpec
+from autotune.launch import config_names
+from autotune.paths import find
+from autotune.problem import Problem
+from autotune.spec import ArrayArgument, KernelSpec, ScalarArgument
+
+
+def render(spec: KernelSpec, gpu: GpuSpec, problem: Problem, config: Config) -> Source:
+    """The CUDA source of one configuration; the same text for everything the template does not use.
+
+    Raises InputError where the template is not there, does not parse, names something that does not exist or fails.
+    """
+    names = config_names(spec, gpu, config, problem)
+    for template in _reached_templates(spec):
+        _check_names(template, names)
+    environment = _environment(spec.folders)
+    try:
+        text = environment.get_template(spec.template).render(names)
+    except (jinja2.TemplateError, SecurityError, TypeError, ValueError, ArithmeticError) as error:
+        raise InputError(str(error), _place(error, spec.template)) from error
+    return Source(text, spec.entry, find("templates", spec.template, spec.folders))
+
+
+def kernel_hash(spec: KernelSpec) -> str:
+    """Hex digest of all that makes the kernel what it is, whatever the configuration.
+
+    Template text with everything included, entry, element type, launch, arguments, and of the derived names and
+    variants those that reach the template or the launch. Parameter values and constraints are left out: they make the
+    space, see `autotune.spec_yaml.space_hash`.
+    """
+    used = _used_names(spec)
+    expressions = {**spec.derived, **spec.variants}
+    parts = {
+        "templates": [[template.name, template.text] for template in _reached_templates(spec)],
+        "entry": spec.entry,
+        "dtype": spec.problem.dtype,
+        "launch": [expression.text for expression in _launch_expressions(spec)],
+        "arguments": [_argument_parts(argument) for argument in spec.arguments],
+        "names": {name: expressions[name].text for name in expressions if name in used},
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def unused_parameters(spec: KernelSpec) -> list[str]:
+    """Parameters that change neither source nor launch, in the spec's order: searching over them is wasted.
+
+    A parameter is used when the template or the launch names it, or a derived name or variant on which they rest.
+    """
+    used = _used_names(spec)
+    return [name for name in spec.parameter_names if name not in used]
+
+
+@dataclass(frozen=True)
+class _Template:
+    """One template file with what it asks for."""
+
+    name: str
+    path: Path
+    text: str
+    free: Mapping[str, int]
+    """Names it expects from outside, with the line of the first use."""
+    bound: frozenset[str]
+    """Names it sets itself; templates that it includes see them."""
+    includes: tuple[str, ...]
+
+
+def _reached_templates(spec: KernelSpec) -> list[_Template]:
+    reached: dict[str, _Template] = {}
+    waiting = [(spec.template, "")]
+    while waiting:
+        name, where = waiting.pop(0)
+        if name not in reached:
+            path = _find_template(name, spec, where)
+            reached[name] = _parsed(name, path, _read(path))
+            waiting += [(included, str(path)) for included in reached[name].includes]
+    bound = frozenset[str]().union(*(template.bound for template in reached.values()))
+    return [
+        _Template(t.name, t.path, t.text, {n: line for n, line in t.free.items() if n not in bound}, t.bound, t.includes)
+        for t in reached.values()
+    ]
+
+
+def _find_template(name: str, spec: KernelSpec, where: str) -> Path:
+    try:
+        return find("templates", name, spec.folders)
+    except InputError as error:
+        raise InputError(error.rule, where or str(spec.source_file or ""), "template", error.nearest) from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read the template: {error}", str(path)) from error
+
+
+@lru_cache(maxsize=256)
+def _parsed(name: str, path: Path, text: str) -> _Template:
+    environment = _environment(())
+    try:
+        tree = environment.parse(text, name, str(path))
+    except jinja2.TemplateSyntaxError as error:
+        raise InputError(error.message or "syntax error", f"{path}:{error.lineno}") from error
+    undeclared = meta.find_undeclared_variables(tree)
+    free: dict[str, int] = {}
+    for node in tree.find_all(nodes.Name):
+        if node.ctx == "load" and node.name in undeclared:
+            free[node.name] = min(node.lineno, free.get(node.name, node.lineno))
+    bound = frozenset(node.name for node in tree.find_all(nodes.Name) if node.ctx == "store")
+    includes = []
+    for included in meta.find_referenced_templates(tree):
+        if included is None:
+            raise InputError("includes are named by a plain string, so that they can be hashed", str(path))
+        includes.append(included)
+    return _Template(name, path, text, free, bound, tuple(includes))
+
+
+def _check_names(template: _Template, names: Mapping[str, Value]) -> None:
+    for name, line in sorted(template.free.items(), key=lambda item: item[1]):
+        if name not in names:
+            rule = f"the template uses {name!r}, which is no parameter, derived name, variant, size or class"
+            raise InputError(rule, f"{template.path}:{line}", name, nearest_name(name, names))
+
+
+@lru_cache(maxsize=16)
+def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
+    return ImmutableSandboxedEnvironment(
+        loader=jinja2.FunctionLoader(_loader(folders)),
+        undefined=jinja2.StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def _loader(folders: tuple[Path, ...]) -> Callable[[str], tuple[str, str, Callable[[], bool]]]:
+    def load(name: str) -> tuple[str, str, Callable[[], bool]]:
+        path = find("templates", name, folders)
+        text = _read(path)
+        return text, str(path), lambda: path.exists() and _read(path) == text
+
+    return load
+
+
+def _finalize(value: object) -> object:
+    """CUDA's `true` and `false`; strings and numbers as they are."""
+    return value_text(value) if isinstance(value, bool | tuple) else value
+
+
+def _place(error: BaseException, template: str) -> str:
+    """`file:line` in the template where rendering failed: the innermost frame that lies in a template."""
+    place = template
+    frame = error.__traceback__
+    while frame is not None:
+        if "__jinja_template__" in frame.tb_frame.f_globals or frame.tb_frame.f_code.co_name == "<template>":
+            place = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}"
+        frame = frame.tb_next
+    return place
+
+
+def _used_names(spec: KernelSpec) -> set[str]:
+    waiting = [name for template in _reached_templates(spec) for name in template.free]
+    waiting += [name for expression in _launch_expressions(spec) for name in expression.names]
+    expressions = {**spec.derived, **spec.variants}
+    used: set[str] = set()
+    while waiting:
+        name = waiting.pop()
+        if name not in used:
+            used.add(name)
+            waiting += expressions[name].names if name in expressions else ()
+    return used
+
+
+def _launch_expressions(spec: KernelSpec) -> Iterator[Expression]:
+    yield from spec.launch.grid
+    yield from spec.launch.block
+    yield spec.launch.smem
+
+
+def _argument_parts(argument: object) -> list[object]:
+    match argument:
+        case ArrayArgument():
+            shape = [size.text for size in argument.shape]
+            return ["array", argument.name, argument.role, shape, argument.dtype, argument.pitch, argument.align]
+        case ScalarArgument():
+            return ["scalar", argument.name, argument.dtype, argument.value.text]
+        case _:
+            return [type(argument).__name__, getattr(argument, "name", "")]
