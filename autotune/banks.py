@@ -1,10 +1,10 @@
 """Counts the wavefronts of a shared-memory access by simulating the 32 lanes of a warp.
 
-Shared memory has 32 banks of one word (4 bytes). A wavefront serves any words that lie in different banks, and each
-of them to any number of lanes. Wider accesses go in parts: 8-byte ones by half-warps, 16-byte ones by quarter-warps.
-Two neighbouring parts go as one where every lane asks for the same address as the lane beside it, or every lane for
-the same as the one two lanes away; a 16-byte access never takes fewer than two wavefronts. (Observed on devices and
-widely reported; NVIDIA documents the 4-byte case only.)
+Shared memory has 32 banks of one word (4 bytes). A wavefront serves any words in different banks, and
+each of them to any number of lanes. Wider accesses go in parts: 8-byte ones by half-warps, 16-byte ones by
+quarter-warps. Two neighbouring parts go as one where every lane asks for the same address as its neighbour,
+or every lane for the same as the one two lanes away; a 16-byte access never takes fewer than two wavefronts.
+(Observed on devices and widely reported; NVIDIA documents the 4-byte case only.)
 """
 
 from __future__ import annotations

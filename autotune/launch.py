@@ -79,7 +79,7 @@ def buffer_layout(array: ArrayArgument, problem: Problem) -> BufferPlan:
     """Where an array lies in memory so that it has exactly the alignment its class states, and no more.
 
     An alignment of `a` elements puts the base `a` elements past a 256-byte boundary, unless `a` elements fill
-    the widest access, which is as aligned as it gets; rows are packed where `a` divides them, else padded to it.
+    the widest access, which is as aligned as it gets. Rows are packed where `a` divides them, else padded.
     """
     shape = tuple(
         whole_number(size, problem.names(), f"arguments.{array.name}.shape") for size in array.shape

@@ -35,7 +35,7 @@ class Occupancy:
 
 
 def occupancy(gpu: GpuSpec, threads: int, registers: int, smem_bytes: int) -> Occupancy:
-    """Blocks per SM for blocks of `threads` with `registers` per thread and `smem_bytes` (static and dynamic) each.
+    """Blocks per SM for blocks of `threads` with `registers` each and `smem_bytes` (static and dynamic).
 
     Zero blocks where a single one exceeds a limit.
     """
@@ -73,7 +73,7 @@ def registers_per_warp(gpu: GpuSpec, registers: int) -> int:
 
 
 def smem_per_block_taken(gpu: GpuSpec, smem_bytes: int) -> int:
-    """Shared memory one resident block takes of its SM: rounded up, and what the system keeps for each block."""
+    """Shared memory one resident block takes of its SM: rounded up, plus what the system keeps per block."""
     unit = gpu.smem_allocation_unit_bytes
     return ceil(smem_bytes / unit) * unit + gpu.smem_reserved_bytes
 
