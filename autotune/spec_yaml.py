@@ -1,0 +1,397 @@
+"""Kernel specs from YAML: every key, name and value checked, with file and line in each message."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+
+import numpy as np
+
+from autotune import paths
+from autotune.config import Value, value_text
+from autotune.errors import InputError, nearest_name
+from autotune.expressions import FUNCTIONS, Expression
+from autotune.spec import (
+    Argument,
+    ArrayArgument,
+    KernelSpec,
+    LaunchSpec,
+    Parameter,
+    PitchArgument,
+    ProblemClass,
+    ProblemSpec,
+    Rule,
+    ScalarArgument,
+    SharedAccess,
+    SizeArgument,
+)
+from autotune.spec_shape import (
+    ParameterShape,
+    PitchShape,
+    RuleShape,
+    ScalarShape,
+    SizeShape,
+    SpecShape,
+    validated,
+)
+from autotune.yaml_file import Key, YamlFile, read_yaml, shortened
+
+GPU_NAMES = (
+    "compute_capability",
+    "sm_count",
+    "smem_per_block_bytes",
+    "smem_per_sm_bytes",
+    "max_threads_per_block",
+    "max_registers_per_thread",
+    "registers_per_sm",
+    "l2_bytes",
+)
+"""What `GpuSpec.names` gives."""
+
+METRIC_NAMES = ("flops", "bytes", "time_ns")
+MAX_VALUES = 10_000
+"""Values of one parameter."""
+
+DTYPES = (
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+)
+"""Element types of arguments, as NumPy names them."""
+
+
+def load_spec(name_or_path: str, folders: Sequence[Path] = ()) -> KernelSpec:
+    """The kernel of this name, from the first folder that has it; or the kernel in a YAML file.
+
+    The project folder that a file belongs to comes first when its template is looked up. Raises InputError.
+    """
+    text = str(name_or_path)
+    if text.endswith((".yaml", ".yml")):
+        path = Path(text).expanduser()
+        return read_spec(path, (_project_folder(path), *map(Path, folders)))
+    known = list_kernels(folders)
+    if text not in known:
+        raise InputError(f"no kernel {text!r}", key="kernel", nearest=nearest_name(text, known))
+    path = paths.find("configs", f"kernels/{text}.yaml", folders)
+    spec = read_spec(path, folders)
+    if spec.name != text:
+        file = read_yaml(path)
+        raise file.error(("kernel",), f"must be the name of its file, got {spec.name!r}", text)
+    return spec
+
+
+def list_kernels(folders: Sequence[Path] = ()) -> list[str]:
+    """Names of all the kernels that can be loaded, sorted."""
+    roots = [*(Path(folder) / "configs" for folder in folders), paths.shipped("configs")]
+    return sorted({path.stem for root in roots for path in root.glob("kernels/*.yaml")})
+
+
+def read_spec(path: Path, folders: Sequence[Path] = ()) -> KernelSpec:
+    """The kernel in one YAML file."""
+    file = read_yaml(path)
+    return _Builder(file, validated(file)).spec(tuple(map(Path, folders)))
+
+
+def space_hash(spec: KernelSpec) -> str:
+    """Hash of the parameters, their values and the rules over them; spacing and comments do not change it."""
+    parts = [
+        [[parameter.name, list(map(value_text, parameter.values))] for parameter in spec.parameters],
+        [[name, ast.unparse(expression.tree)] for name, expression in spec.derived.items()],
+        [ast.unparse(rule.rule.tree) for rule in spec.constraints],
+    ]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def parameter_value(data: object) -> Value:
+    """A value that a parameter may have, lists turned into tuples; raises ValueError with the rule otherwise."""
+    if isinstance(data, list | tuple) and data:
+        return tuple(parameter_value(item) for item in data)
+    if isinstance(data, bool | int) or (isinstance(data, float) and np.isfinite(data)):
+        return data
+    # Names and values are written as `A=1,B=(2 x)` on the command line and in the database.
+    if isinstance(data, str) and re.fullmatch(r"[^\s,=()]+", data):
+        return data
+    raise ValueError("a value is a number, true, false, text without blank or , = ( ), or a list of these")
+
+
+def _project_folder(path: Path) -> Path:
+    folder = path.absolute().parent
+    return next((parent.parent for parent in (folder, folder.parent) if parent.name == "configs"), folder)
+
+
+@dataclass(frozen=True)
+class _Builder:
+    file: YamlFile
+    shape: SpecShape
+
+    def spec(self, folders: tuple[Path, ...]) -> KernelSpec:
+        shape = self.shape
+        self.check_names()
+        problem = self.problem()
+        parameters = tuple(self.parameter(name, entry) for name, entry in shape.parameters.items())
+        own = [parameter.name for parameter in parameters]
+        of_problem = [*problem.sizes, *(problem_class.name for problem_class in problem.classes)]
+        arithmetic = [*own, *GPU_NAMES, *shape.derived]
+        everywhere = [*arithmetic, *of_problem]
+        return KernelSpec(
+            name=self.identifier(("kernel",), shape.kernel),
+            template=shape.template,
+            entry=shape.entry,
+            problem=problem,
+            parameters=parameters,
+            defaults={parameter.name: parameter.values[0] for parameter in parameters}
+            | self.settings(("defaults",), shape.defaults, parameters),
+            gpu_defaults={
+                gpu: self.settings(("gpu_defaults", gpu), settings, parameters)
+                for gpu, settings in shape.gpu_defaults.items()
+            },
+            derived=self.expressions("derived", shape.derived, [*own, *GPU_NAMES], in_order=True),
+            constraints=self.rules("constraints", shape.constraints, everywhere),
+            unpromising=self.rules("unpromising", shape.unpromising, everywhere),
+            variants=self.expressions("variants", shape.variants, everywhere),
+            launch=self.launch([*everywhere, *shape.variants]),
+            arguments=self.arguments(problem),
+            reference=shape.reference,
+            metrics=self.expressions("metrics", shape.metrics, [*METRIC_NAMES, *of_problem]),
+            shared_accesses=tuple(
+                SharedAccess(
+                    access.name,
+                    self.expression(
+                        ("shared_accesses", index, "address"), access.address, [*arithmetic, "lane"]
+                    ),
+                    self.expression(("shared_accesses", index, "width"), access.width, arithmetic),
+                )
+                for index, access in enumerate(shape.shared_accesses)
+            ),
+            cost=self.expressions("cost", shape.cost, [*everywhere, *shape.variants]),
+            source_file=self.file.path,
+            folders=folders,
+        )
+
+    # --- names
+
+    def check_names(self) -> None:
+        """One name means one thing, whether parameter, derived, size, class, variant or a name of the GPU."""
+        shape = self.shape
+        taken = dict.fromkeys(GPU_NAMES, "the GPU") | {"lane": "shared_accesses"}
+        taken |= dict.fromkeys(FUNCTIONS, "a function") | dict.fromkeys(METRIC_NAMES, "metrics")
+        sections: list[tuple[Key, Iterable[str]]] = [
+            (("problem", "classes"), shape.problem.classes),
+            (("parameters",), shape.parameters),
+            (("derived",), shape.derived),
+            (("variants",), shape.variants),
+        ]
+        keys: list[tuple[Key, str]] = [
+            (("problem", "sizes", index), name) for index, name in enumerate(shape.problem.sizes)
+        ]
+        keys += [((*section, name), name) for section, names in sections for name in names]
+        for key, name in keys:
+            self.identifier(key, name)
+            if name in taken:
+                raise self.file.error(key, f"the name {name!r} is taken by {taken[name]}")
+            taken[name] = str(key[0]) if len(key) < 3 else f"problem.{key[1]}"
+
+    def identifier(self, key: Key, name: str) -> str:
+        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
+            nearest = re.sub("[^A-Za-z0-9_]+", "_", name).lstrip("0123456789")
+            raise self.file.error(key, f"a name is made of letters, digits and _, got {name!r}", nearest)
+        try:
+            ast.parse(name, mode="eval")
+        except SyntaxError:
+            raise self.file.error(key, f"a name must not be a word of the language, got {name!r}") from None
+        return name
+
+    def choice(self, key: Key, name: str, choices: Sequence[str], what: str) -> str:
+        if name not in choices:
+            raise self.file.error(key, f"must be {what}, got {name!r}", nearest_name(name, choices))
+        return name
+
+    # --- expressions
+
+    def expression(self, key: Key, data: str | int | float, names: Iterable[str]) -> Expression:
+        text = data if isinstance(data, str) else repr(data)
+        try:
+            expression = Expression.parse(text, self.file.where(key))
+        except InputError as error:
+            raise self.file.error(key, error.rule, error.nearest) from None
+        known = list(names)
+        for name in sorted(expression.names - set(known)):
+            raise self.file.error(key, f"unknown name {name!r} in {text!r}", nearest_name(name, known))
+        return expression
+
+    def expressions(
+        self, section: str, entries: Mapping[str, str], names: Sequence[str], in_order: bool = False
+    ) -> dict[str, Expression]:
+        """The section's expressions; with `in_order` each may use the ones before it."""
+        result: dict[str, Expression] = {}
+        for name, text in entries.items():
+            result[name] = self.expression((section, name), text, [*names, *(result if in_order else ())])
+        return result
+
+    def rules(self, section: str, entries: Sequence[RuleShape], names: Sequence[str]) -> tuple[Rule, ...]:
+        return tuple(
+            Rule(
+                self.expression((section, index, "rule"), entry.rule, names),
+                entry.because,
+                self.file.where((section, index)),
+            )
+            for index, entry in enumerate(entries)
+        )
+
+    def launch(self, names: Sequence[str]) -> LaunchSpec:
+        grid, block = (
+            tuple(self.expression(("launch", part, i), text, names) for i, text in enumerate(texts))
+            for part, texts in (("grid", self.shape.launch.grid), ("block", self.shape.launch.block))
+        )
+        return LaunchSpec(grid, block, self.expression(("launch", "smem"), self.shape.launch.smem, names))
+
+    # --- problem and arguments
+
+    def problem(self) -> ProblemSpec:
+        shape = self.shape.problem
+        pitches = [getattr(argument, "pitch", None) for argument in self.shape.arguments]
+        names = [*shape.sizes, *(pitch for pitch in pitches if pitch)]
+        classes: list[ProblemClass] = []
+        for name, entry in shape.classes.items():
+            key: Key = ("problem", "classes", name)
+            values = self.values((*key, "values"), entry.values)
+            classes.append(
+                ProblemClass(name, values, self.expression((*key, "default"), entry.default, names))
+            )
+            names.append(name)
+        of_call = [*shape.sizes, *shape.classes]
+        return ProblemSpec(
+            tuple(shape.sizes),
+            self.choice(("problem", "dtype"), shape.dtype, DTYPES, "an element type"),
+            self.expression(("problem", "flops"), shape.flops, of_call),
+            self.expression(("problem", "bytes"), shape.bytes, of_call),
+            tuple(classes),
+        )
+
+    def arguments(self, problem: ProblemSpec) -> tuple[Argument, ...]:
+        classes = [problem_class.name for problem_class in problem.classes]
+        pitches = [pitch for entry in self.shape.arguments if (pitch := getattr(entry, "pitch", None))]
+        result: list[Argument] = []
+        for index, entry in enumerate(self.shape.arguments):
+            key: Key = ("arguments", index)
+            dtype = getattr(entry, "dtype", None) or problem.dtype
+            self.choice((*key, "dtype"), dtype, DTYPES, "an element type")
+            if isinstance(entry, SizeShape):
+                self.choice((*key, "size"), entry.name, problem.sizes, "a size of the problem")
+                result.append(SizeArgument(entry.name))
+            elif isinstance(entry, PitchShape):
+                self.choice((*key, "pitch"), entry.name, pitches, "the pitch of an array")
+                result.append(PitchArgument(entry.name))
+            elif isinstance(entry, ScalarShape):
+                value = self.expression((*key, "value"), entry.value, [*problem.sizes, *classes])
+                result.append(ScalarArgument(self.identifier(key, entry.name), dtype, value))
+            else:
+                role = next(
+                    role for role in ("in", "out", "inout") if role in self.file.data["arguments"][index]
+                )
+                shape = tuple(
+                    self.expression((*key, "shape", i), size, problem.sizes)
+                    for i, size in enumerate(entry.shape)
+                )
+                if entry.align:
+                    self.choice((*key, "align"), entry.align, classes, "a class of the problem")
+                name = self.identifier((*key, role), entry.name)
+                result.append(ArrayArgument(name, role, shape, dtype, entry.pitch or "", entry.align or ""))
+        names = [argument.name for argument in result]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise self.file.error(("arguments", index), f"an argument stands once, got {name!r} again")
+        if not any(isinstance(argument, ArrayArgument) and argument.role != "in" for argument in result):
+            raise self.file.error(("arguments",), "at least one array must be out or inout, got none")
+        return tuple(result)
+
+    # --- parameters
+
+    def parameter(self, name: str, shape: ParameterShape) -> Parameter:
+        key: Key = ("parameters", name)
+        if shape.values is not None:
+            return Parameter(name, self.values(key, shape.values), shape.doc)
+        assert shape.range is not None
+        low, high = shape.range
+        step, times = shape.step, shape.times
+        numbers = [number for number in (low, high, step, times) if number is not None]
+        grows = (step is None or step > 0) and (times is None or (times > 1 and low > 0))
+        if not grows or low > high:
+            raise self.file.error(
+                (*key, "range"), f"must grow from its first value to its last, got {[low, high]}"
+            )
+        whole = all(isinstance(number, int) for number in numbers)
+        found: list[Decimal] = []
+        value, last = Decimal(repr(low)), Decimal(repr(high))
+        while value <= last and len(found) <= MAX_VALUES:
+            found.append(value)
+            value = value + Decimal(repr(step)) if step is not None else value * Decimal(repr(times))
+        if len(found) > MAX_VALUES:
+            raise self.file.error((*key, "range"), f"must give at most {MAX_VALUES} values, got more")
+        if found[-1] != last:
+            rule = f"must end on one of its own steps, got {high!r}"
+            raise self.file.error((*key, "range"), rule, f"{found[-1]} or {value}")
+        return Parameter(name, tuple(int(item) if whole else float(item) for item in found), shape.doc)
+
+    def values(self, key: Key, data: Sequence[object]) -> tuple[Value, ...]:
+        seen: dict[str, Value] = {}
+        for index, item in enumerate(data):
+            place = (*key, index) if (*key, index) in self.file.lines else (*key, "values", index)
+            try:
+                value = parameter_value(item)
+            except ValueError as error:
+                raise self.file.error(place, f"{error}, got {shortened(item)}") from None
+            text = value_text(value)
+            if text in seen:
+                raise self.file.error(place, f"values must differ in writing, got {text} twice")
+            seen[text] = value
+        return tuple(seen.values())
+
+    def settings(
+        self, key: Key, data: Mapping[str, object], parameters: Sequence[Parameter]
+    ) -> dict[str, Value]:
+        """Values for some of the parameters, each one that the parameter has."""
+        by_name = {parameter.name: parameter for parameter in parameters}
+        for name in data:
+            if name not in by_name:
+                raise self.file.error(
+                    (*key, name), f"unknown parameter {name!r}", nearest_name(name, by_name)
+                )
+        return {
+            name: self.setting((*key, name), data[name], by_name[name]) for name in by_name if name in data
+        }
+
+    def setting(self, key: Key, data: object, parameter: Parameter) -> Value:
+        try:
+            value = parameter_value(data)
+        except ValueError as error:
+            raise self.file.error(key, f"{error}, got {shortened(data)}") from None
+        for allowed in parameter.values:
+            # 1, 1.0 and true are equal in Python and different here.
+            if repr(allowed) == repr(value):
+                return allowed
+        choices = [value_text(allowed) for allowed in parameter.values]
+        rule = f"must be one of the values of {parameter.name}, got {shortened(data)}"
+        raise self.file.error(key, rule, nearest_value(value, parameter.values) or ", ".join(choices[:20]))
+
+
+def nearest_value(value: Value, values: Sequence[Value]) -> str:
+    """The closest of the values as text: by size for numbers, else by writing."""
+    numbers = [item for item in values if isinstance(item, int | float) and not isinstance(item, bool)]
+    if numbers and isinstance(value, int | float) and not isinstance(value, bool):
+        return value_text(min(numbers, key=lambda item: abs(item - value)))
+    return nearest_name(value_text(value), map(value_text, values))
