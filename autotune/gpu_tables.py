@@ -1,7 +1,7 @@
 """The GPU tables in `configs/gpus`: one file per board, and what boards of one compute capability share.
 
-Each number of a board names its source, which the file spells out under `sources`. A user's own project folder
-may add boards or replace shipped ones.
+Each number of a board names its source, which the file spells out under `sources`. Boards of a project folder
+come first.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_THREADS_PER_BLOCK = 1024
 """The same on every compute capability since 7.0, CUDA C++ Programming Guide."""
 
 VISIBLE_MEMORY = (0.88, 1.02)
-"""What a board reports as its memory over its nominal size: the driver and ECC on GDDR boards keep a share."""
+"""What a board reports as memory over its nominal size: the driver and ECC on GDDR boards keep a share."""
 
 Number = TypeVar("Number")
 

@@ -168,7 +168,7 @@ def gpu_rules(spec: KernelSpec, gpu: GpuSpec) -> tuple[GpuRule, ...]:
 
 
 def search_space(spec: KernelSpec, gpu: GpuSpec, problem: Problem | None = None) -> SearchSpace:
-    """The legal configs of a spec on a GPU: its constraints, the GPU's limits and, with a problem, the grid."""
+    """The legal configs of a spec on a GPU by its constraints, the GPU's limits and, with a problem, the grid."""
     from autotune.space import SearchSpace
 
     rules = [*spec.constraints, *(limit.rule for limit in gpu_rules(spec, gpu))]
