@@ -45,6 +45,11 @@ def render(spec: KernelSpec, gpu: GpuSpec, problem: Problem, config: Config) -> 
     return Source(text, spec.entry, find("templates", spec.template, spec.folders))
 
 
+def render_layout(template: str, values: Mapping[str, object]) -> str:
+    """A shipped template that is no kernel, such as the frame of an exported header, filled with values."""
+    return _environment(()).get_template(template).render(values)
+
+
 def kernel_hash(spec: KernelSpec) -> str:
     """Hex digest of all that makes the kernel what it is, whatever the configuration.
 
