@@ -1,11 +1,24 @@
+// A place in shared memory in the form that the copies take; it advances by whole floats.
+#ifdef AUTOTUNE_HOST
+typedef float* SharedAddress;
+inline SharedAddress shared_address(float* shared) { return shared; }
+inline SharedAddress advanced(SharedAddress address, int floats) { return address + floats; }
+#else
+typedef unsigned SharedAddress;
+__device__ __forceinline__ SharedAddress shared_address(float* shared) {
+  return static_cast<unsigned>(__cvta_generic_to_shared(shared));
+}
+__device__ __forceinline__ SharedAddress advanced(SharedAddress address, int floats) { return address + 4 * floats; }
+#endif
+
 // Copies from global to shared memory that bypass registers (compute capability 8.0 and later). Of `Width` floats the
 // first `valid` are read; the rest arrive as zeros, and nothing past the valid ones is touched.
 template <int Width>
-__device__ __forceinline__ void copy_async(float* to, const float* from, int valid = Width) {
+__device__ __forceinline__ void copy_async(SharedAddress to, int offset, const float* from, int valid) {
 #ifdef AUTOTUNE_HOST
-  autotune_host::copy_async(to, from, Width, valid);
+  autotune_host::copy_async(to + offset, from, Width, valid);
 #else
-  const unsigned address = static_cast<unsigned>(__cvta_generic_to_shared(to));
+  const unsigned address = advanced(to, offset);
   if (Width == 4) {  // 16 bytes at a time may skip the L1
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(4 * valid) : "memory");
   } else {
