@@ -12,12 +12,20 @@ from functools import cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from autotune.errors import InputError, nearest_name
 from autotune.gpu import GpuSpec
 from autotune.paths import shipped
-from autotune.yaml_marks import checked, load_marked
+from autotune.yaml_file import Key, YamlFile, read_yaml, shortened
 
 CAPABILITIES_FILE = "compute_capabilities.yaml"
 
@@ -30,6 +38,7 @@ VISIBLE_MEMORY = (0.88, 1.02)
 """What a board reports as memory over its nominal size: the driver and ECC on GDDR boards keep a share."""
 
 Number = TypeVar("Number")
+Shape = TypeVar("Shape", bound=BaseModel)
 
 
 class _Strict(BaseModel):
@@ -152,16 +161,15 @@ def capability_of(compute_capability: str) -> Capability:
 
 @cache
 def _load_board(file: Path, _modified_ns: int) -> GpuSpec:
-    marked = load_marked(file)
-    board = checked(BoardTable, marked)
+    content = read_yaml(file)
+    board = _validated(BoardTable, content, ())
     try:
         capability = capability_of(board.compute_capability)
     except InputError as error:
-        error.where = marked.where(("compute_capability",))
+        error.where = content.where(("compute_capability",))
         raise
     if board.table != file.stem:
-        rule = f"table must be the file's name {file.stem!r}, got {board.table!r}"
-        raise InputError(rule, marked.where(("table",)), "table")
+        raise content.error(("table",), f"must be the file's name {file.stem!r}, got {board.table!r}")
     major, minor = board.compute_capability.split(".")
     return GpuSpec(
         table=board.table,
@@ -188,9 +196,27 @@ def _capabilities_file() -> Path:
 
 @cache
 def _capabilities(file: Path) -> dict[str, Capability]:
-    marked = load_marked(file)
-    assert isinstance(marked.content, dict), f"{file} holds one mapping"
-    return {version: checked(Capability, marked, (version,)) for version in marked.content}
+    content = read_yaml(file)
+    return {version: _validated(Capability, content, (version,)) for version in content.data}
+
+
+def _validated(shape: type[Shape], content: YamlFile, key: Key) -> Shape:
+    """The part of the file under `key`; raises InputError about the first fault in it."""
+    data = content.data
+    for part in key:
+        data = data[part]
+    try:
+        return shape.model_validate(data)
+    except ValidationError as invalid:
+        fault = invalid.errors(include_url=False)[0]
+    place = (*key, *fault["loc"])
+    message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
+    if fault["type"] == "extra_forbidden":
+        known = shape.model_fields if len(fault["loc"]) == 1 else Sourced.model_fields
+        raise content.error(place, "unknown key", nearest_name(str(place[-1]), known))
+    if fault["type"] == "missing":
+        raise content.error(place, "is required")
+    raise content.error(place, f"{message}, got {shortened(fault['input'])}")
 
 
 def _is_sourced(board: BoardTable, field: str) -> bool:

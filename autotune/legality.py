@@ -168,12 +168,15 @@ def gpu_rules(spec: KernelSpec, gpu: GpuSpec) -> tuple[GpuRule, ...]:
 
 
 def search_space(spec: KernelSpec, gpu: GpuSpec, problem: Problem | None = None) -> SearchSpace:
-    """The legal configs of a spec on a GPU by its constraints, the GPU's limits and, with a problem, the grid."""
+    """The legal configs of a spec on a GPU; without a problem, those that are legal for some problem."""
     from autotune.space import SearchSpace
 
     rules = [*spec.constraints, *(limit.rule for limit in gpu_rules(spec, gpu))]
     constants: dict[str, Value] = dict(gpu.names())
-    if problem is not None:
+    if problem is None:
+        of_problem = {*spec.problem.sizes, *(kind.name for kind in spec.problem.classes)}
+        rules = [rule for rule in rules if not rule.rule.names & of_problem]
+    else:
         constants.update(problem.names())
         # A grid that depends on no parameter is the same for every config; violations() reports it.
         rules += [rule for rule in _grid_rules(spec, gpu) if rule.rule.names - set(constants)]
