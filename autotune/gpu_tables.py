@@ -208,7 +208,8 @@ def _validated(shape: type[Shape], content: YamlFile, key: Key) -> Shape:
     try:
         return shape.model_validate(data)
     except ValidationError as invalid:
-        fault = invalid.errors(include_url=False)[0]
+        # A misspelt key also leaves the right one missing: the misspelling is what to report.
+        fault = min(invalid.errors(include_url=False), key=lambda error: error["type"] != "extra_forbidden")
     place = (*key, *fault["loc"])
     message = fault["msg"].removeprefix("Value error, ").replace("Input should be", "must be")
     if fault["type"] == "extra_forbidden":
