@@ -242,9 +242,10 @@ def _key_in_file(data: Any, location: tuple[str | int, ...], missing: bool) -> K
     """The location without the parts that pydantic adds for unions."""
     key: list[str | int] = []
     for part in location:
-        if (isinstance(data, dict) and part in data) or (
-            isinstance(data, list) and isinstance(part, int) and part < len(data)
-        ):
+        inside = (
+            part in data if isinstance(data, dict) else isinstance(data, list) and part in range(len(data))
+        )
+        if inside:
             data = data[part]
         elif not (missing and part == location[-1]):
             continue

@@ -117,7 +117,7 @@ def space_hash(spec: KernelSpec) -> str:
 
 
 def parameter_value(data: object) -> Value:
-    """A value that a parameter may have, lists turned into tuples; raises ValueError with the rule otherwise."""
+    """A value that a parameter may have, lists turned into tuples; else raises ValueError with the rule."""
     if isinstance(data, list | tuple) and data:
         return tuple(parameter_value(item) for item in data)
     if isinstance(data, bool | int) or (isinstance(data, float) and np.isfinite(data)):

@@ -1,6 +1,6 @@
 """One YAML file as plain data that remembers the line of every key and value.
 
-Stricter than YAML 1.1 where it would silently mean something else: `yes`, `no`, `on` and `off` are not booleans,
+Stricter than YAML 1.1 where that silently means something else: `yes`, `no`, `on` and `off` are not booleans,
 a key stands once, `010` and `1:30` and dates are not numbers.
 """
 
