@@ -1,0 +1,79 @@
+"""Compiles a rendered kernel with the host compiler into a program that runs launches from files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+from autotune.candidate import Source
+from autotune.errors import StageFailure
+from autotune.paths import user_cache_dir
+from autotune.records import Status
+
+Sanitize = Literal["address", "thread"] | None
+
+COMPILE_LIMIT_S = 120.0
+EXCERPT_CHARS = 2000
+_HEADERS = Path(__file__).parent
+_FLAGS = ("-std=c++20", "-O1", "-g1", "-fno-strict-aliasing", "-Wall", "-Wno-unknown-pragmas", "-ffp-contract=off")
+_SANITIZE_FLAGS = {
+    None: (),
+    # A vector access that the alignment does not allow is an error on the GPU too.
+    "address": ("-fsanitize=address,alignment", "-fno-sanitize-recover=all"),
+    "thread": ("-fsanitize=thread", "-DAUTOTUNE_THREADS", "-pthread"),
+}
+
+
+def build(source: Source, sanitize: Sanitize = None) -> Path:
+    """The program for this source, from the cache where it was built before.
+
+    Raises StageFailure (`compile_error`, `compile_timeout`) with an excerpt of what the compiler said.
+    """
+    compiler = os.environ.get("CXX", "g++")
+    main = f'#include "launch.hpp"\n#include "kernel.cu"\n{_MAIN.replace("ENTRY", source.entry)}'
+    headers = [(_HEADERS / name).read_text() for name in ("host.hpp", "launch.hpp")]
+    parts = (compiler, *_FLAGS, *_SANITIZE_FLAGS[sanitize], main, source.text, *headers)
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    folder = user_cache_dir() / "cpu" / key
+    program = folder / "kernel"
+    if program.exists():
+        return program
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(dir=folder.parent))
+    try:
+        (aside / "kernel.cu").write_text(source.text)
+        (aside / "main.cpp").write_text(main)
+        includes = [f"-I{aside}", f"-I{_HEADERS}", f"-I{source.template.parent}"]
+        options = [*_FLAGS, *_SANITIZE_FLAGS[sanitize], *includes, "-o", str(aside / "kernel")]
+        _compile([compiler, *options, str(aside / "main.cpp")])
+        try:
+            aside.rename(folder)
+        except OSError:  # another process was first
+            if not program.exists():
+                raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return program
+
+
+_MAIN = """
+int main(int, char** arguments) { return autotune_host::launch_from_file(&ENTRY, arguments[1], arguments[2]); }
+"""
+
+
+def _compile(command: list[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        reason = f"the host compiler took longer than {COMPILE_LIMIT_S:g} s"
+        raise StageFailure(Status.COMPILE_TIMEOUT, reason) from None
+    except OSError as error:
+        reason = f"no host compiler {command[0]!r} ({error}); set CXX"
+        raise StageFailure(Status.COMPILE_ERROR, reason) from error
+    if done.returncode != 0:
+        raise StageFailure(Status.COMPILE_ERROR, done.stderr[:EXCERPT_CHARS])
