@@ -1,0 +1,267 @@
+"""Predicts the time of a config from its resources, its launch and what its spec declares under `cost`.
+
+A block runs its steps one after another; the blocks that share an SM overlap. A step takes as long as the
+busiest of issuing, multiply-adds, shared memory and L2, and no less than a warp's own chain of waits.
+Blocks run in waves over the SMs; device memory and the launch bound the whole from below. The keys of
+`cost`, per step of a block:
+
+    multiply_adds   FP32 multiply-adds of a thread
+    instructions    other instructions of a thread
+    times_NAME      how often a warp makes the shared access NAME
+    fetch_bytes     what a block fetches from global memory
+    ahead           how many steps its fetches run ahead; 0 where it waits for them
+    stall_cycles    waits of a warp that only other warps can hide
+
+and for the whole call:
+
+    steps           steps of a block
+    output_bytes    what a block reads and writes at its end
+    dram_bytes      traffic of device memory where the data exceed the L2
+    efficiency      share of the rate that is left by what is not modelled, 0 to 1
+    min_blocks      blocks per SM asked of the compiler, 0 for none
+
+`steps` and `multiply_adds` are required. Without them the time is the roofline's, widened by occupancy and
+by the grid's unevenness. Constants were set on one H200, where a 128x256x16 tiled product of 4096 cubed
+took 2.60 ms; ranks are what the model is for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.banks import wavefronts
+from autotune.candidate import Candidate
+from autotune.columns import Array, as_column
+from autotune.config import Config, Value
+from autotune.expressions import Expression
+from autotune.gpu import GpuSpec
+from autotune.occupancy import occupancy
+from autotune.problem import Problem
+from autotune.problems import bytes_moved, flops
+from autotune.records import Resources
+from autotune.spec import KernelSpec, SharedAccess
+
+LAUNCH_MS = 0.002
+"""Shortest time between two kernels of a replayed graph."""
+FETCH_LATENCY_NS = 350.0
+"""From asking for data in device memory to having it."""
+BARRIER_CYCLES = 40.0
+L2_BYTES_PER_CYCLE_PER_SM = 24.0
+"""With all SMs asking."""
+DRAM_SHARE = 0.9
+"""Of the peak bandwidth, what a copy reaches."""
+SMOOTHING = 4.0
+"""Exponent to add the times of units that work side by side: near ties do not overlap wholly."""
+REGISTERS_WHERE_UNKNOWN = 32
+WELL_OCCUPIED = 0.5
+"""Share of the resident warps from which on more of them hide no more latency, for kernels without `cost`."""
+
+Columns = dict[str, Array | Value]
+
+
+def predict_ms(candidate: Candidate, resources: Resources | None) -> float:
+    """Predicted time of one call in ms; by the spec's estimate of registers where `resources` is None."""
+    return rank(candidate.spec, candidate.gpu, candidate.problem, [candidate.config], [resources])[0]
+
+
+def rank(
+    spec: KernelSpec,
+    gpu: GpuSpec,
+    problem: Problem,
+    configs: Sequence[Config],
+    resources: Sequence[Resources | None] | None = None,
+) -> list[float]:
+    """Predicted time in ms of each of many legal configs, with their `resources` where they are known."""
+    if not configs:
+        return []
+    columns = config_columns(spec, gpu, problem, configs)
+    per_dimension = [_numbers(size, columns, len(configs)) for size in spec.launch.grid]
+    blocks = np.prod(per_dimension, axis=0)
+    use = _resource_use(spec, gpu, columns, resources or [None] * len(configs))
+    if "steps" in spec.cost and "multiply_adds" in spec.cost:
+        times = _stepwise_ms(spec, gpu, problem, columns, use, blocks)
+    else:
+        times = _roofline_ms(spec, gpu, problem, use, blocks)
+    return [LAUNCH_MS + float(time) for time in np.where(blocks > 0, times, 0.0)]
+
+
+def config_columns(spec: KernelSpec, gpu: GpuSpec, problem: Problem, configs: Sequence[Config]) -> Columns:
+    """`launch.config_names` for many configs at once: an array for each name that varies."""
+    columns: Columns = {**gpu.names(), **problem.names()}
+    for name in spec.parameter_names:
+        columns[name] = as_column([config[name] for config in configs])
+    for name, expression in spec.derived.items():
+        columns[name] = expression.vector(columns)
+    columns.update({name: expression.vector(columns) for name, expression in spec.variants.items()})
+    return columns
+
+
+def sustained_clock_mhz(gpu: GpuSpec) -> float:
+    """The clock under a full load of multiply-adds: the vendor's quoted rate where that is below boost."""
+    quoted = gpu.quoted_fp32_tflops or gpu.peak_fp32_tflops
+    return gpu.max_clock_mhz * min(1.0, quoted / gpu.peak_fp32_tflops)
+
+
+@dataclass(frozen=True)
+class _Use:
+    """Columns of what each config takes of an SM."""
+
+    threads: Array
+    blocks_per_sm: Array
+    spill_bytes: Array
+    """Loads and stores per thread."""
+
+
+def _resource_use(
+    spec: KernelSpec, gpu: GpuSpec, columns: Columns, resources: Sequence[Resources | None]
+) -> _Use:
+    rows = len(resources)
+    threads = np.prod([_numbers(size, columns, rows) for size in spec.launch.block], axis=0)
+    dynamic_smem = _numbers(spec.launch.smem, columns, rows)
+    estimates = _column(columns.get("registers", REGISTERS_WHERE_UNKNOWN), rows)
+    min_blocks = np.maximum(1, _cost(spec, "min_blocks", columns, rows, 1.0))
+    blocks, spills = np.ones(rows), np.zeros(rows)
+    seen: dict[tuple[int, int, int], int] = {}
+    for row, known in enumerate(resources):
+        smem_bytes = int(dynamic_smem[row])
+        if known is None:
+            cap = _register_cap(gpu, int(threads[row] * min_blocks[row]))
+            registers = min(int(estimates[row]), cap)
+            # What does not fit is stored once and loaded once a step, in words of 4 bytes.
+            spills[row] = 8 * max(0, int(estimates[row]) - cap)
+        else:
+            registers = known.registers
+            smem_bytes += known.static_smem_bytes
+            spills[row] = known.spill_store_bytes + known.spill_load_bytes
+        key = (int(threads[row]), registers, smem_bytes)
+        if key not in seen:
+            seen[key] = max(1, occupancy(gpu, *key).blocks_per_sm)
+        blocks[row] = (known.blocks_per_sm if known else None) or seen[key]
+    return _Use(threads, blocks, spills)
+
+
+def _register_cap(gpu: GpuSpec, resident_threads: int) -> int:
+    """The most registers per thread with which that many threads are resident on an SM."""
+    unit = gpu.register_allocation_unit // gpu.warp_size
+    cap = gpu.registers_per_sm // max(1, resident_threads) // unit * unit
+    return max(unit, min(gpu.max_registers_per_thread, cap))
+
+
+def _stepwise_ms(
+    spec: KernelSpec, gpu: GpuSpec, problem: Problem, columns: Columns, use: _Use, blocks: Array
+) -> Array:
+    rows = len(blocks)
+
+    def cost(name: str, default: float = 0.0) -> Array:
+        return _cost(spec, name, columns, rows, default)
+
+    warps = np.ceil(use.threads / gpu.warp_size)
+    spilled_words = use.spill_bytes / 4
+    # Cycles that one warp keeps its partition's scheduler, and its multiply-add lanes.
+    issue = cost("multiply_adds") + cost("instructions") + spilled_words
+    lanes_per_partition = gpu.fp32_lanes_per_sm / gpu.sm_partitions
+    busy = np.maximum(issue, cost("multiply_adds") * gpu.warp_size / lanes_per_partition)
+    shared = spilled_words + _shared_wavefronts(spec, columns, rows)
+    fetch = cost("fetch_bytes") / L2_BYTES_PER_CYCLE_PER_SM
+    clock_hz = sustained_clock_mhz(gpu) * 1e6
+    latency = FETCH_LATENCY_NS * 1e-9 * clock_hz
+    ahead = cost("ahead", 1.0)
+    output = cost("output_bytes") / (gpu.memory_gbps * 1e9 / gpu.sm_count / clock_hz)
+
+    def block_cycles(resident: Array) -> Array:
+        """Cycles of blocks that run side by side, `resident` on each SM."""
+
+        def throughput(count: Array) -> Array:
+            warps_per_partition = np.ceil(count * warps / gpu.sm_partitions)
+            return _overlapped(warps_per_partition * busy, count * warps * shared, count * fetch)
+
+        own = busy + cost("stall_cycles")
+        step = np.maximum(throughput(resident), own) + BARRIER_CYCLES / np.maximum(1, resident)
+        waiting = np.maximum(throughput(np.ones(rows)), own) + latency
+        step = np.maximum(step, np.where(ahead > 0, latency / np.maximum(ahead, 1e-9), waiting))
+        times: Array = cost("steps") * step + 2 * latency + resident * output
+    return times
+
+    slots = gpu.sm_count * use.blocks_per_sm
+    full_waves, left = np.divmod(blocks, slots)
+    cycles = full_waves * block_cycles(use.blocks_per_sm)
+    cycles += np.where(left > 0, block_cycles(np.ceil(left / gpu.sm_count)), 0.0)
+    compute_ms = cycles / cost("efficiency", 1.0) / clock_hz * 1e3
+    return _overlapped(compute_ms, _dram_ms(gpu, _dram_bytes(spec, gpu, problem, cost("dram_bytes"))))
+
+
+def _dram_bytes(spec: KernelSpec, gpu: GpuSpec, problem: Problem, declared: Array) -> Array:
+    compulsory = bytes_moved(spec, problem)
+    if compulsory <= gpu.l2_bytes:
+        return np.full(len(declared), compulsory)
+    return np.maximum(declared, compulsory)
+
+
+def _roofline_ms(spec: KernelSpec, gpu: GpuSpec, problem: Problem, use: _Use, blocks: Array) -> Array:
+    rate = gpu.peak_fp32_tflops * sustained_clock_mhz(gpu) / gpu.max_clock_mhz * 1e12
+    floor = max(flops(spec, problem) / rate * 1e3, float(_dram_ms(gpu, bytes_moved(spec, problem))))
+    warps = np.ceil(use.threads / gpu.warp_size) * use.blocks_per_sm
+    occupied = warps * gpu.warp_size / gpu.max_threads_per_sm
+    uneven = np.ceil(blocks / gpu.sm_count) * gpu.sm_count / np.maximum(1, blocks)
+    spilling = 1 + use.spill_bytes / 256
+    return floor * uneven * spilling / np.minimum(1.0, occupied / WELL_OCCUPIED)
+
+
+def _dram_ms(gpu: GpuSpec, volume: Array | float) -> Array:
+    times: Array = np.asarray(volume) / (gpu.memory_gbps * 1e9 * DRAM_SHARE) * 1e3
+    return times
+
+
+def _shared_wavefronts(spec: KernelSpec, columns: Columns, rows: int) -> Array:
+    """Wavefronts of a warp's declared shared accesses in one step."""
+    total = np.zeros(rows)
+    for access in spec.shared_accesses:
+        times = _cost(spec, f"times_{access.name}", columns, rows, 0.0)
+        if times.any():
+            total += times * _access_wavefronts(access, columns, rows)
+    return total
+
+
+def _access_wavefronts(access: SharedAccess, columns: Columns, rows: int) -> Array:
+    """The access's wavefronts in each row; each of the few combinations of its names is simulated once."""
+    used = sorted((access.address.names | access.width.names) - {"lane"})
+    keys = list(zip(*(_listed(columns[name], rows) for name in used), strict=True)) or [()] * rows
+    counts: dict[tuple[Value, ...], int] = {}
+    for key in keys:
+        if key not in counts:
+            counts[key] = wavefronts(access, dict(zip(used, key, strict=True)))
+    return np.array([counts[key] for key in keys], dtype=float)
+
+
+def _overlapped(*times: Array) -> Array:
+    """Time of parts that run side by side: the longest, and a little more where others come close to it."""
+    longest: Array = np.maximum.reduce(times)
+    safe = np.where(longest > 0, longest, 1.0)
+    total: Array = longest * np.sum([(part / safe) ** SMOOTHING for part in times], axis=0) ** (1 / SMOOTHING)
+    return total
+
+
+def _cost(spec: KernelSpec, name: str, columns: Columns, rows: int, default: float) -> Array:
+    expression = spec.cost.get(name)
+    return np.full(rows, default) if expression is None else _numbers(expression, columns, rows)
+
+
+def _numbers(expression: Expression, columns: Mapping[str, Array | Value], rows: int) -> Array:
+    return _column(expression.vector(columns), rows)
+
+
+def _column(value: Array | Value, rows: int) -> Array:
+    column: Array = np.broadcast_to(np.asarray(value, dtype=float), (rows,))
+    return column
+
+
+def _listed(column: Array | Value, rows: int) -> list[Value]:
+    values: list[Value]
+    if isinstance(column, np.ndarray):
+        values = column.tolist() if column.ndim else [column.item()] * rows
+    else:
+        values = [column] * rows
+    return values
