@@ -182,8 +182,8 @@ def _stepwise_ms(
         step = np.maximum(throughput(resident), own) + BARRIER_CYCLES / np.maximum(1, resident)
         waiting = np.maximum(throughput(np.ones(rows)), own) + latency
         step = np.maximum(step, np.where(ahead > 0, latency / np.maximum(ahead, 1e-9), waiting))
-        times: Array = cost("steps") * step + 2 * latency + resident * output
-    return times
+        cycles: Array = cost("steps") * step + 2 * latency + resident * output
+        return cycles
 
     slots = gpu.sm_count * use.blocks_per_sm
     full_waves, left = np.divmod(blocks, slots)
