@@ -2,13 +2,14 @@
 
     <folder>/<2 digits>/<key>/kernel.cubin  kernel.cu  meta.json  compile.log
 
-Any number of processes may share a folder: an entry is written aside and appears by one rename, complete or not
-at all. Only successes are kept. An entry that does not match its own checksum counts as absent and is replaced.
+Any number of processes may share a folder: an entry is written aside and appears by one rename, complete
+or not at all. Only successes are kept. An entry that does not match its checksum counts as absent.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -126,21 +127,28 @@ class Cache:
             removed_bytes += size
         for leftover in self._children(self.folder / _TEMPORARY):
             with contextlib.suppress(OSError):  # of processes that were killed while writing
-                if leftover.stat().st_mtime < now - IN_USE_S:
+                if leftover.is_dir() and leftover.stat().st_mtime < now - IN_USE_S:
                     shutil.rmtree(leftover, ignore_errors=True)
         return Pruned(removed, removed_bytes, len(entries) - removed, total - removed_bytes)
 
     def _put(self, aside: Path, key: str) -> CompiledKernel:
+        """Moves a finished entry to its place, unless a sound one stands there already."""
         entry = self._entry(key)
-        for _ in range(10):
-            with contextlib.suppress(OSError):  # there is one already: a folder with files is not replaced
+        with contextlib.suppress(OSError):  # there is one already: a folder with files is not replaced
+            aside.rename(entry)
+        if kernel := self.find(key):
+            return kernel
+        # One at a time, lest a second process that saw the damage takes away what the first just put there.
+        with (self.folder / _TEMPORARY / "replacing").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            kernel = self.find(key)
+            if kernel is None:
+                self._discard(entry)
                 aside.rename(entry)
-            if kernel := self.find(key):
-                return kernel
-            if not aside.exists():  # ours was pruned or damaged since
-                break
-            self._discard(entry)
-        raise OSError(f"the entry {entry} cannot be replaced")
+                kernel = self.find(key)
+        if kernel is None:
+            raise OSError(f"{entry} does not read back as written")
+        return kernel
 
     def _entry(self, key: str) -> Path:
         return self.folder / key[:2] / key

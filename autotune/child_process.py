@@ -2,8 +2,8 @@
 
 The parent holds a `ChildProcess`; the child's module calls `autotune.child_serve.serve(handle)`. Messages
 are framed pickles on two private pipes, so whatever the child or its libraries print cannot disturb them. The
-child is a fresh interpreter (no fork, no copy of the parent's `__main__`), so it works from a script without a
-guard, from a notebook or standard input, and its CUDA state is its own.
+child is a fresh interpreter (no fork, no copy of the parent's `__main__`), so it works from a script without
+a guard, from a notebook or standard input, and its CUDA state is its own.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def compile_source(source: Source, arch: str, options: CompileOptions = DEFAULT_
     name = f"{beside}/{source.template.name.split('.')[0]}.cu"
     compilation = _compile(source, name, flags, arch)
     compile_s = time.perf_counter() - started
-    log = compilation.log.replace(f"{beside}/", "")
+    log = compilation.log
     if compilation.verdict is Verdict.OUT_OF_MEMORY:
         raise StageFailure(Status.COMPILE_OOM, f"the compiler ran out of memory; {excerpt(log)}")
     if compilation.verdict is Verdict.ERRORS:
@@ -141,7 +141,7 @@ def excerpt(log: str, limit: int = EXCERPT_CHARS) -> str:
 
 
 def toolkit_too_new(driver_cuda: str, nvrtc: str) -> str | None:
-    """Why code that does not load may be too new for the driver, naming both versions; None where it is not.
+    """Why code that does not load may be too new for the driver, with both versions; None if not.
 
     `driver_cuda` is the CUDA version the driver supports, e.g. `13.0`; `nvrtc` the compiler's, with or without
     the word `nvrtc` before it.
@@ -170,7 +170,7 @@ def _compile(source: Source, name: str, flags: list[str], arch: str) -> Compilat
 
 
 def _entry_problem(source: Source, name: str, flags: list[str], log: str) -> str | None:
-    """What is wrong where only the look-up of the entry failed, with the entries that the compiled code has."""
+    """What is wrong where only the look-up of the entry failed, with the entries the compiled code has."""
     if "__nv_name_map" not in log:
         return None
     without = compile_text(source.text, name, flags, None)

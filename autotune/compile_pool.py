@@ -30,7 +30,7 @@ _Task = tuple["Future[CompiledKernel]", CompileJob]
 
 
 class CompilePool:
-    """Long-lived compiler processes, each with a thread here that hands it jobs and replaces it when it dies."""
+    """Long-lived compiler processes; a thread each here hands out jobs and replaces processes that died."""
 
     def __init__(
         self,

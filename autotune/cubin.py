@@ -1,7 +1,7 @@
 """Reads a cubin, the ELF file of native GPU code: which kernels it holds and what they take.
 
-The layout is that of a 64-bit little-endian ELF file. The vendor's own parts, as `readelf` shows them: kernels
-are function symbols with bit 0x10 of `st_other` set, `.nv.info` holds (format, attribute, size) items, and
+The layout is that of a 64-bit little-endian ELF file. The vendor's own parts, as `readelf` shows them: a
+function symbol with bit 0x10 of `st_other` set is a kernel, `.nv.info` holds (format, attribute, size) items, and
 `.nv.shared.<kernel>` is as large as its shared memory.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from autotune.errors import AutotuneError
 
 SYSTEM_SMEM_BYTES = 1024
-"""Counted into a kernel's shared-memory section from sm_90 on, where the system takes as much of each block."""
+"""Counted into a kernel's shared-memory section from sm_90 on: the system takes as much of each block."""
 _MACHINE_CUDA = 190
 _SYMBOL_FUNCTION = 2
 _KERNEL_BIT = 0x10

@@ -1,4 +1,4 @@
-"""Where `#include` finds its files, and which files a source includes, so that their text counts as its own."""
+"""Where `#include` finds its files, and which files a source includes: their text counts as its own."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def included_files(text: str, beside: Path, folders: Sequence[Path]) -> Included
 
 
 def missing_header(log: str, searched: Sequence[Path]) -> str | None:
-    """For a header the compiler did not find: where it looked and what supplies it; None if none is missing."""
+    """For a header the compiler did not find: where it looked and what supplies it; else None."""
     match = _MISSING.search(log)
     if match is None:
         return None
@@ -159,5 +159,5 @@ def _scan(path: Path, _changed_ns: int, _size: int) -> tuple[str, tuple[tuple[st
 
 
 def _includes(text: str) -> tuple[tuple[str, str, str], ...]:
-    """(quoted, angled, macro) of every include line; one that is switched off counts too, which does no harm."""
+    """(quoted, angled, macro) of each include line; also of one that is switched off: that does no harm."""
     return tuple(_INCLUDE.findall(text))

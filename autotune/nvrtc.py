@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cache
+from pathlib import PurePath
 from typing import Any
 
 from autotune.errors import AutotuneError, InputError
@@ -72,7 +73,7 @@ def architectures() -> tuple[str, ...]:
 
 
 def compile_text(text: str, name: str, flags: Sequence[str], entry: str | None) -> Compilation:
-    """Native code for `text`; `name` stands in messages, and quoted includes are searched beside it.
+    """Native code for `text`; `name` is a path: its last part stands in messages, quoted includes are beside it.
 
     `entry` is a C++ name whose lowered name is looked up; None for no look-up. Raises `InputError` for flags
     that the compiler refuses.
@@ -86,7 +87,7 @@ def compile_text(text: str, name: str, flags: Sequence[str], entry: str | None) 
             _check(result, f"naming the entry {entry!r}")
         arguments = [flag.encode() for flag in flags]
         (result,) = nvrtc.nvrtcCompileProgram(program, len(arguments), arguments)
-        log = _log(program)
+        log = _log(program).replace(f"{PurePath(name).parent}/", "")
         if result == nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION:
             raise InputError(f"NVRTC {version()} refuses its options: {log.strip()}", where="compiler flags")
         if result == nvrtc.nvrtcResult.NVRTC_ERROR_OUT_OF_MEMORY:
