@@ -53,7 +53,7 @@ class Expression:
     def __post_init__(self) -> None:
         try:
             tree = _parsed(self.text)
-            evaluator = _compiled(tree, 0)
+            evaluator = compiled(tree, 0)
         except _Refused as refused:
             raise InputError(f"{refused}, got {_shortened(self.text)!r}", self.where) from None
         object.__setattr__(self, "tree", tree)
@@ -223,7 +223,7 @@ COMPARISONS: dict[type[ast.cmpop], Callable[..., bool]] = {
 # --- from the tree to a closure ---------------------------------------------------------------------------
 
 
-def _compiled(node: ast.expr, depth: int) -> Evaluator:
+def compiled(node: ast.expr, depth: int = 0) -> Evaluator:
     """A function from names to the value of this node; raises _Refused on anything outside the subset."""
     if depth > MAX_DEPTH:
         raise _Refused(f"an expression nests at most {MAX_DEPTH} levels")
@@ -236,34 +236,34 @@ def _compiled(node: ast.expr, depth: int) -> Evaluator:
         case ast.Name(id=name):
             return lambda names: names[name]
         case ast.Tuple(elts=elements) | ast.List(elts=elements):
-            items = [_compiled(element, part) for element in elements]
+            items = [compiled(element, part) for element in elements]
             return lambda names: tuple(item(names) for item in items)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in ARITHMETIC:
-            return _arithmetic(ARITHMETIC[type(op)], _compiled(left, part), _compiled(right, part))
+            return _arithmetic(ARITHMETIC[type(op)], compiled(left, part), compiled(right, part))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            inner = _compiled(operand, part)
+            inner = compiled(operand, part)
             return lambda names: -_number(inner(names))
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            inner = _compiled(operand, part)
+            inner = compiled(operand, part)
             return lambda names: +_number(inner(names))
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            inner = _compiled(operand, part)
+            inner = compiled(operand, part)
             return lambda names: not inner(names)
         case ast.BoolOp(op=op, values=operands):
-            return _early_stop(isinstance(op, ast.And), [_compiled(operand, part) for operand in operands])
+            return _early_stop(isinstance(op, ast.And), [compiled(operand, part) for operand in operands])
         case ast.IfExp(test=test, body=body, orelse=orelse):
-            condition, yes, no = _compiled(test, part), _compiled(body, part), _compiled(orelse, part)
+            condition, yes, no = compiled(test, part), compiled(body, part), compiled(orelse, part)
             return lambda names: yes(names) if condition(names) else no(names)
         case ast.Compare(left=left, ops=ops, comparators=others) if all(
             type(op) in COMPARISONS for op in ops
         ):
             operations = [COMPARISONS[type(op)] for op in ops]
-            return _chain(_compiled(left, part), operations, [_compiled(other, part) for other in others])
+            return _chain(compiled(left, part), operations, [compiled(other, part) for other in others])
         case ast.Subscript(value=value, slice=index):
-            whole, position = _compiled(value, part), _compiled(index, part)
+            whole, position = compiled(value, part), compiled(index, part)
             return lambda names: _item(whole(names), position(names))
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            return _call(name, [_compiled(argument, part) for argument in arguments])
+            return _call(name, [compiled(argument, part) for argument in arguments])
         case _:
             raise _Refused(
                 f"{ast.unparse(node) if depth else 'this'} is not part of the arithmetic allowed here"
