@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from autotune.errors import InputError
 from autotune.expressions import Expression
 from autotune.gpu import GpuSpec
 from autotune.launch import config_names, dimensions, whole_number
-from autotune.occupancy import registers_per_warp, smem_per_block_taken
+from autotune.occupancy import registers_per_warp
 from autotune.problem import Problem
 from autotune.records import Resources
 from autotune.spec import KernelSpec, Rule
@@ -46,78 +47,67 @@ def violations(spec: KernelSpec, gpu: GpuSpec, problem: Problem, config: Config)
     try:
         names = config_names(spec, gpu, config, problem)
     except InputError as error:
-        return (Violation("derived", "a value", "none", str(error)),)
+        # A broken rule often leaves a derived name without a value (no threads, so nothing to divide by).
+        names = _names_with_values(spec, gpu, problem, config)
+        rules = [rule for rule in spec.constraints if rule.rule.names <= set(names)]
+        broken = [_constraint_violation(rule, names) for rule in rules if not _holds(rule, names)]
+        return tuple(broken) or (Violation("derived", "a value", "none", str(error)),)
     broken = [_constraint_violation(rule, names) for rule in spec.constraints if not _holds(rule, names)]
     if broken:
         # The limits below reckon with numbers that make sense only where the spec's own rules hold.
         return tuple(broken)
     limits = gpu_rules(spec, gpu)
-    broken = [_limit_violation(limit, gpu, names) for limit in limits if not _holds(limit.rule, names)]
+    broken = [_limit_violation(limit, names) for limit in limits if not _holds(limit.rule, names)]
     return tuple(broken) + _launch_violations(spec, gpu, names)
 
 
 def resource_violations(gpu: GpuSpec, launch: LaunchPlan, resources: Resources) -> tuple[Violation, ...]:
     """What the compiled kernel's exact resources show to be impossible. Spilling is slow, not illegal."""
-    found = []
-    warps = -(-launch.threads // gpu.warp_size)
-    if resources.registers > gpu.max_registers_per_thread:
-        found.append(
-            _over(
-                "max_registers_per_thread",
-                resources.registers,
-                gpu.max_registers_per_thread,
-                f"registers per thread must not exceed {gpu.name}'s",
-            )
-        )
-    else:
-        # Each partition of the SM holds whole warps: it may have registers left that no warp can use.
-        per_warp = registers_per_warp(gpu, resources.registers)
-        needed = gpu.sm_partitions * -(-warps // gpu.sm_partitions) * per_warp
-        found.append(
-            _over(
-                "registers_per_sm",
-                needed,
-                gpu.registers_per_sm,
-                f"a block's registers ({resources.registers} per thread, allocated as"
-                f" {per_warp // gpu.warp_size}, x {launch.threads} threads = {warps} warps of {per_warp})"
-                f" must fit {gpu.name}'s SM",
-            )
-        )
+    registers = resources.registers
     static, dynamic = resources.static_smem_bytes, launch.dynamic_smem_bytes
-    found.append(
-        _over(
-            "smem_static_limit_bytes",
-            static,
-            gpu.smem_static_limit_bytes,
-            "static shared memory in bytes must not exceed what a block has without opting in",
-        )
-    )
-    total = f"shared memory of a block in bytes ({static} static + {dynamic} dynamic)"
-    found.append(
-        _over(
-            "smem_per_block_bytes",
-            static + dynamic,
-            gpu.smem_per_block_bytes,
-            f"{total} must not exceed {gpu.name}'s",
-        )
-    )
-    found.append(
-        _over(
-            "smem_per_sm_bytes",
-            smem_per_block_taken(gpu, static + dynamic),
-            gpu.smem_per_sm_bytes,
-            f"{total}, rounded up and with {gpu.smem_reserved_bytes} reserved, must fit {gpu.name}'s SM",
-        )
-    )
-    found.append(
+    warps = -(-launch.threads // gpu.warp_size)
+    per_warp = registers_per_warp(gpu, registers)
+    # Each partition of the SM holds whole warps: it may have registers left that no warp can use.
+    of_block = gpu.sm_partitions * -(-warps // gpu.sm_partitions) * per_warp
+    limits = [
         _over(
             "max_threads_per_block",
             launch.threads,
             gpu.max_threads_per_block,
             f"threads per block must not exceed {gpu.name}'s",
-        )
-    )
-    return tuple(violation for violation in found if violation)
+        ),
+        _over(
+            "max_registers_per_thread",
+            registers,
+            gpu.max_registers_per_thread,
+            f"registers per thread must not exceed {gpu.name}'s",
+        ),
+        _over(
+            "registers_per_sm",
+            of_block,
+            gpu.registers_per_sm,
+            f"a block's registers ({registers} per thread, allocated as {per_warp // gpu.warp_size},"
+            f" x {launch.threads} threads = {warps} warps of {per_warp}) must fit {gpu.name}'s",
+        ),
+        _over(
+            "smem_static_limit_bytes",
+            static,
+            gpu.smem_static_limit_bytes,
+            "static shared memory in bytes must not exceed what a block has without opting in, the",
+        ),
+        _over(
+            "smem_per_block_bytes",
+            static + dynamic,
+            gpu.smem_per_block_bytes,
+            f"shared memory of a block in bytes ({static} static + {dynamic} dynamic) must not exceed"
+            f" {gpu.name}'s",
+        ),
+    ]
+    broken = tuple(violation for violation in limits if violation)
+    if not broken and resources.blocks_per_sm == 0:
+        rule = f"at least one block must be resident on {gpu.name}'s SM, got 0"
+        return (Violation("blocks_per_sm", 0, "at least 1", rule),)
+    return broken
 
 
 def unpromising(
@@ -148,6 +138,7 @@ class GpuRule:
     """The limit's field in the GPU table."""
     quantity: str
     """The derived name that it bounds."""
+    allowed: int
     rule: Rule
 
 
@@ -156,14 +147,14 @@ def gpu_rules(spec: KernelSpec, gpu: GpuSpec) -> tuple[GpuRule, ...]:
     rules = []
     if "threads" in spec.derived:
         most = gpu.max_threads_per_block
-        rules.append(
-            _gpu_rule("max_threads_per_block", "threads", f"1 <= threads <= {most}", "a block has", gpu)
-        )
+        because = f"a block has 1 to {most} threads on {gpu.name} (max_threads_per_block)"
+        rule = Rule(Expression.parse(f"1 <= threads <= {most}"), because)
+        rules.append(GpuRule("max_threads_per_block", "threads", most, rule))
     if "smem_bytes" in spec.derived:
-        most = min(gpu.smem_per_block_bytes, gpu.smem_per_sm_bytes - gpu.smem_reserved_bytes)
-        rules.append(
-            _gpu_rule("smem_per_block_bytes", "smem_bytes", f"smem_bytes <= {most}", "a block shares", gpu)
-        )
+        most = gpu.smem_per_block_bytes
+        because = f"a block has at most {most} bytes of shared memory on {gpu.name} (smem_per_block_bytes)"
+        rule = Rule(Expression.parse(f"0 <= smem_bytes <= {most}"), because)
+        rules.append(GpuRule("smem_per_block_bytes", "smem_bytes", most, rule))
     return tuple(rules)
 
 
@@ -184,26 +175,15 @@ def search_space(spec: KernelSpec, gpu: GpuSpec, problem: Problem | None = None)
 
 
 def nearest_legal(space: SearchSpace, config: Config) -> Config:
-    """A legal config near `config`, improved until no neighbour is nearer; `config` itself where legal."""
+    """The legal config that differs from `config` in the fewest parameters, by the fewest steps.
+
+    Values that the space does not have, and names it does not know, are left aside. Raises NothingFound where
+    no config is legal.
+    """
     if config in space:
         return config
-    repaired = space.repair(config)
-    best, best_distance = repaired, _distance(space, config, repaired)
-    improved = True
-    while improved:
-        improved = False
-        for neighbour in space.neighbours(best):
-            distance = _distance(space, config, neighbour)
-            if distance < best_distance:
-                best, best_distance, improved = neighbour, distance, True
-    return best
-
-
-def _gpu_rule(limit: str, quantity: str, text: str, because: str, gpu: GpuSpec) -> GpuRule:
-    unit = "threads" if quantity == "threads" else "bytes of shared memory"
-    most = text.rsplit(" ", 1)[1]
-    sentence = f"{because} at most {most} {unit} on {gpu.name} ({limit})"
-    return GpuRule(limit, quantity, Rule(Expression.parse(text), sentence))
+    known = {parameter.name for parameter in space.parameters}
+    return space.nearest({name: value for name, value in config.items() if name in known})
 
 
 def _grid_rules(spec: KernelSpec, gpu: GpuSpec) -> list[Rule]:
@@ -236,6 +216,14 @@ def _unknown_values(spec: KernelSpec, config: Config) -> tuple[Violation, ...]:
     return tuple(found)
 
 
+def _names_with_values(spec: KernelSpec, gpu: GpuSpec, problem: Problem, config: Config) -> dict[str, Value]:
+    names: dict[str, Value] = {**gpu.names(), **problem.names(), **config}
+    for name, expression in spec.derived.items():
+        with suppress(InputError):
+            names[name] = expression.evaluate(names)
+    return names
+
+
 def _holds(rule: Rule, names: Mapping[str, Value]) -> bool:
     try:
         return bool(rule.rule.evaluate(names))
@@ -251,12 +239,10 @@ def _constraint_violation(rule: Rule, names: Mapping[str, Value]) -> Violation:
     )
 
 
-def _limit_violation(limit: GpuRule, gpu: GpuSpec, names: Mapping[str, Value]) -> Violation:
+def _limit_violation(limit: GpuRule, names: Mapping[str, Value]) -> Violation:
     required = names[limit.quantity]
-    allowed = getattr(gpu, limit.name)
-    return Violation(
-        limit.name, required, allowed, f"{limit.quantity} = {required}, but {limit.rule.because}"
-    )
+    sentence = f"{limit.quantity} is {required}, but {limit.rule.because}"
+    return Violation(limit.name, required, limit.allowed, sentence)
 
 
 def _launch_violations(spec: KernelSpec, gpu: GpuSpec, names: Mapping[str, Value]) -> tuple[Violation, ...]:
@@ -290,17 +276,3 @@ def _values_text(expression: Expression, names: Mapping[str, Value]) -> str:
     return ", ".join(
         f"{name}={value_text(names[name])}" for name in sorted(expression.names) if name in names
     )
-
-
-def _distance(space: SearchSpace, wanted: Config, found: Config) -> tuple[int, int]:
-    """How many parameters differ, then by how many steps of their value lists."""
-    differing = steps = 0
-    for parameter in space.parameters:
-        have, want = found[parameter.name], wanted.get(parameter.name)
-        if value_text(have) == (None if want is None else value_text(want)):
-            continue
-        differing += 1
-        values = [value_text(value) for value in parameter.values]
-        known = want is not None and value_text(want) in values
-        steps += abs(values.index(value_text(have)) - values.index(value_text(want))) if known else 1  # type: ignore[arg-type]
-    return differing, steps
