@@ -141,10 +141,10 @@ def excerpt(log: str, limit: int = EXCERPT_CHARS) -> str:
 
 
 def toolkit_too_new(driver_cuda: str, nvrtc: str) -> str | None:
-    """Why code that does not load may be too new for the driver, with both versions; None if not.
+    """Why code that does not load may be too new for the driver, with both versions; else None.
 
-    `driver_cuda` is the CUDA version the driver supports, e.g. `13.0`; `nvrtc` the compiler's, with or without
-    the word `nvrtc` before it.
+    `driver_cuda` is the CUDA version the driver supports, e.g. `13.0`; `nvrtc` the compiler's, with or
+    without the word `nvrtc` before it.
     """
     supported, used = _version(driver_cuda), _version(nvrtc)
     if supported is None or used is None or used <= supported:

@@ -1,8 +1,8 @@
 """Reads a cubin, the ELF file of native GPU code: which kernels it holds and what they take.
 
-The layout is that of a 64-bit little-endian ELF file. The vendor's own parts, as `readelf` shows them: a
-function symbol with bit 0x10 of `st_other` set is a kernel, `.nv.info` holds (format, attribute, size) items, and
-`.nv.shared.<kernel>` is as large as its shared memory.
+The layout is that of a 64-bit little-endian ELF file. The vendor's own parts, as `readelf` shows them:
+function symbols with bit 0x10 of `st_other` set are kernels, `.nv.info` holds (format, attribute, size)
+items, and `.nv.shared.<kernel>` is as large as the kernel's shared memory.
 """
 
 from __future__ import annotations

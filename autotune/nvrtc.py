@@ -73,7 +73,7 @@ def architectures() -> tuple[str, ...]:
 
 
 def compile_text(text: str, name: str, flags: Sequence[str], entry: str | None) -> Compilation:
-    """Native code for `text`; `name` is a path: its last part stands in messages, quoted includes are beside it.
+    """Native code for `text`; `name` is a path: its last part stands in messages, quoted includes lie beside.
 
     `entry` is a C++ name whose lowered name is looked up; None for no look-up. Raises `InputError` for flags
     that the compiler refuses.
