@@ -1,14 +1,15 @@
 """From a template and a configuration to CUDA source: strict Jinja, in a sandbox.
 
-A template sees the parameters, the derived names, the variants, the GPU's names, and the sizes and classes of the problem.
-Every name in it has to be one of these, also in branches that this configuration does not take, so that a misspelt
-name never renders as nothing.
+A template sees the parameters, the derived names, the variants, the GPU's names, and the sizes and classes of
+the problem. Every name in it has to be one of these, also in branches that this configuration does not take, so
+that a misspelt name never renders as nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import jinja2
 from jinja2 import meta, nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment, SecurityError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from autotune.candidate import Source
 from autotune.config import Config, Value, value_text
@@ -32,17 +33,18 @@ from autotune.spec import ArrayArgument, KernelSpec, ScalarArgument
 def render(spec: KernelSpec, gpu: GpuSpec, problem: Problem, config: Config) -> Source:
     """The CUDA source of one configuration; the same text for everything the template does not use.
 
-    Raises InputError where the template is not there, does not parse, names something that does not exist or fails.
+    Raises InputError where the template is not there, does not parse, names what does not exist, or fails.
     """
     names = config_names(spec, gpu, config, problem)
-    for template in _reached_templates(spec):
+    templates = _reached_templates(spec)
+    for template in templates:
         _check_names(template, names)
     environment = _environment(spec.folders)
     try:
         text = environment.get_template(spec.template).render(names)
-    except (jinja2.TemplateError, SecurityError, TypeError, ValueError, ArithmeticError) as error:
-        raise InputError(str(error), _place(error, spec.template)) from error
-    return Source(text, spec.entry, find("templates", spec.template, spec.folders))
+    except _RENDER_ERRORS as error:
+        raise InputError(f"rendering failed: {error}", _place(error, templates)) from error
+    return Source(text, spec.entry, templates[0].path)
 
 
 def render_layout(template: str, values: Mapping[str, object]) -> str:
@@ -50,12 +52,16 @@ def render_layout(template: str, values: Mapping[str, object]) -> str:
     return _environment(()).get_template(template).render(values)
 
 
+_RENDER_ERRORS = (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, RecursionError)
+"""What the text of a template can bring about; the sandbox's refusals are template errors too."""
+
+
 def kernel_hash(spec: KernelSpec) -> str:
     """Hex digest of all that makes the kernel what it is, whatever the configuration.
 
-    Template text with everything included, entry, element type, launch, arguments, and of the derived names and
-    variants those that reach the template or the launch. Parameter values and constraints are left out: they make the
-    space, see `autotune.spec_yaml.space_hash`.
+    Template text with everything included, entry, element type, launch, arguments, and of the derived names
+    and variants those that reach the template or the launch. Parameter values and constraints are left out: they
+    make the space, see `autotune.spec_yaml.space_hash`.
     """
     used = _used_names(spec)
     expressions = {**spec.derived, **spec.variants}
@@ -73,7 +79,7 @@ def kernel_hash(spec: KernelSpec) -> str:
 def unused_parameters(spec: KernelSpec) -> list[str]:
     """Parameters that change neither source nor launch, in the spec's order: searching over them is wasted.
 
-    A parameter is used when the template or the launch names it, or a derived name or variant on which they rest.
+    A parameter is used when the template or the launch names it, or a derived name or variant they rest on.
     """
     used = _used_names(spec)
     return [name for name in spec.parameter_names if name not in used]
@@ -104,7 +110,14 @@ def _reached_templates(spec: KernelSpec) -> list[_Template]:
             waiting += [(included, str(path)) for included in reached[name].includes]
     bound = frozenset[str]().union(*(template.bound for template in reached.values()))
     return [
-        _Template(t.name, t.path, t.text, {n: line for n, line in t.free.items() if n not in bound}, t.bound, t.includes)
+        _Template(
+            t.name,
+            t.path,
+            t.text,
+            {n: line for n, line in t.free.items() if n not in bound},
+            t.bound,
+            t.includes,
+        )
         for t in reached.values()
     ]
 
@@ -113,7 +126,9 @@ def _find_template(name: str, spec: KernelSpec, where: str) -> Path:
     try:
         return find("templates", name, spec.folders)
     except InputError as error:
-        raise InputError(error.rule, where or str(spec.source_file or ""), "template", error.nearest) from None
+        raise InputError(
+            error.rule, where or str(spec.source_file or ""), "template", error.nearest
+        ) from None
 
 
 def _read(path: Path) -> str:
@@ -130,7 +145,7 @@ def _parsed(name: str, path: Path, text: str) -> _Template:
         tree = environment.parse(text, name, str(path))
     except jinja2.TemplateSyntaxError as error:
         raise InputError(error.message or "syntax error", f"{path}:{error.lineno}") from error
-    undeclared = meta.find_undeclared_variables(tree)
+    undeclared = meta.find_undeclared_variables(tree) - environment.globals.keys()
     free: dict[str, int] = {}
     for node in tree.find_all(nodes.Name):
         if node.ctx == "load" and node.name in undeclared:
@@ -178,15 +193,11 @@ def _finalize(value: object) -> object:
     return value_text(value) if isinstance(value, bool | tuple) else value
 
 
-def _place(error: BaseException, template: str) -> str:
-    """`file:line` in the template where rendering failed: the innermost frame that lies in a template."""
-    place = template
-    frame = error.__traceback__
-    while frame is not None:
-        if "__jinja_template__" in frame.tb_frame.f_globals or frame.tb_frame.f_code.co_name == "<template>":
-            place = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}"
-        frame = frame.tb_next
-    return place
+def _place(error: BaseException, templates: list[_Template]) -> str:
+    """`file:line` where rendering failed: the innermost frame that lies in a template."""
+    files = {str(template.path) for template in templates}
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename in files]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else str(templates[0].path)
 
 
 def _used_names(spec: KernelSpec) -> set[str]:
@@ -212,7 +223,15 @@ def _argument_parts(argument: object) -> list[object]:
     match argument:
         case ArrayArgument():
             shape = [size.text for size in argument.shape]
-            return ["array", argument.name, argument.role, shape, argument.dtype, argument.pitch, argument.align]
+            return [
+                "array",
+                argument.name,
+                argument.role,
+                shape,
+                argument.dtype,
+                argument.pitch,
+                argument.align,
+            ]
         case ScalarArgument():
             return ["scalar", argument.name, argument.dtype, argument.value.text]
         case _:

@@ -20,7 +20,15 @@ Sanitize = Literal["address", "thread"] | None
 COMPILE_LIMIT_S = 120.0
 EXCERPT_CHARS = 2000
 _HEADERS = Path(__file__).parent
-_FLAGS = ("-std=c++20", "-O1", "-g1", "-fno-strict-aliasing", "-Wall", "-Wno-unknown-pragmas", "-ffp-contract=off")
+_FLAGS = (
+    "-std=c++20",
+    "-O1",
+    "-g1",
+    "-fno-strict-aliasing",
+    "-Wall",
+    "-Wno-unknown-pragmas",
+    "-ffp-contract=off",
+)
 _SANITIZE_FLAGS = {
     None: (),
     # A vector access that the alignment does not allow is an error on the GPU too.
@@ -62,7 +70,9 @@ def build(source: Source, sanitize: Sanitize = None) -> Path:
 
 
 _MAIN = """
-int main(int, char** arguments) { return autotune_host::launch_from_file(&ENTRY, arguments[1], arguments[2]); }
+int main(int, char** arguments) {
+  return autotune_host::launch_from_file(&ENTRY, arguments[1], arguments[2]);
+}
 """
 
 

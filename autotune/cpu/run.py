@@ -21,7 +21,9 @@ from autotune.errors import StageFailure
 from autotune.records import Status
 
 RUN_LIMIT_S = 120.0
-_REPORT = re.compile(r"(WARNING: ThreadSanitizer|ERROR: AddressSanitizer|runtime error:|autotune: ).*", re.DOTALL)
+_REPORT = re.compile(
+    r"(WARNING: ThreadSanitizer|ERROR: AddressSanitizer|runtime error:|autotune: ).*", re.DOTALL
+)
 _OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0:exitcode=4",
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=4",
@@ -37,9 +39,9 @@ def run_on_cpu(
 ) -> dict[str, npt.NDArray[Any]]:
     """The output arrays after one launch on these arrays, which hold the elements without padding.
 
-    Buffers get the pitch and alignment of the plan and end with their last element. With `sanitize` "address", an
-    access outside the elements or past the alignment is found; with "thread", races between the threads of a block.
-    Raises StageFailure: `wrong_result` for a race, `crashed` for any other report or a crash, `timeout`.
+    Buffers get the pitch and alignment of the plan and end with their last element. With `sanitize` "address",
+    an access outside the elements or past the alignment is found; with "thread", races between the threads of
+    a block. Raises StageFailure: `wrong_result` for a race, `crashed` for any other report or a crash, `timeout`.
     """
     if launch.empty:
         return {plan.name: arrays[plan.name].copy() for plan in launch.buffers if plan.role != "in"}
@@ -52,7 +54,9 @@ def run_on_cpu(
 
 
 def _packed(launch: LaunchPlan, arrays: Mapping[str, npt.NDArray[Any]]) -> bytes:
-    parts = [struct.pack("<8q", *launch.grid, *launch.block, launch.dynamic_smem_bytes, len(launch.arguments))]
+    parts = [
+        struct.pack("<8q", *launch.grid, *launch.block, launch.dynamic_smem_bytes, len(launch.arguments))
+    ]
     for argument in launch.arguments:
         if isinstance(argument, ScalarPlan):
             value = np.array(argument.value, dtype=argument.dtype).tobytes()
@@ -74,7 +78,9 @@ def _outputs(launch: LaunchPlan, data: bytes) -> dict[str, npt.NDArray[Any]]:
         rows, columns, item = _extent(plan)
         end = position + rows * columns * item
         if plan.role != "in":
-            outputs[plan.name] = np.frombuffer(data[position:end], dtype=plan.dtype).reshape(plan.shape).copy()
+            outputs[plan.name] = (
+                np.frombuffer(data[position:end], dtype=plan.dtype).reshape(plan.shape).copy()
+            )
         position = end
     return outputs
 
@@ -90,7 +96,13 @@ def _run(command: list[str], limit_s: float) -> None:
     environment = {**os.environ, **_OPTIONS}
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=limit_s, check=False, env=environment
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=limit_s,
+            check=False,
+            env=environment,
         )
     except subprocess.TimeoutExpired:
         raise StageFailure(Status.TIMEOUT, f"the kernel ran longer than {limit_s:g} s on the CPU") from None
