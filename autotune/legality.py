@@ -248,28 +248,33 @@ def _limit_violation(limit: GpuRule, names: Mapping[str, Value]) -> Violation:
 def _launch_violations(spec: KernelSpec, gpu: GpuSpec, names: Mapping[str, Value]) -> tuple[Violation, ...]:
     grid = dimensions(spec.launch.grid, names, "launch.grid")
     block = dimensions(spec.launch.block, names, "launch.block")
-    found = [
-        _over(f"max_{what}", size, most, f"{what} dimension {axis} must not exceed {gpu.name}'s")
-        for what, sizes, limits in (("grid", grid, gpu.max_grid), ("block", block, gpu.max_block))
-        for axis, size, most in zip("xyz", sizes, limits, strict=True)
-    ]
     threads = block[0] * block[1] * block[2]
     smem_bytes = whole_number(spec.launch.smem, names, "launch.smem")
-    rule = f"dynamic shared memory of a block in bytes must not exceed {gpu.name}'s"
-    if "smem_bytes" not in spec.derived:
-        found.append(_over("smem_per_block_bytes", smem_bytes, gpu.smem_per_block_bytes, rule))
+    found = [
+        _over("max_grid", size, most, f"blocks along {axis} must not exceed {gpu.name}'s")
+        for axis, size, most in zip("xyz", grid, gpu.max_grid, strict=True)
+    ]
+    # What the spec gives as derived names is bounded by gpu_rules().
     if "threads" not in spec.derived:
         rule = f"threads per block must not exceed {gpu.name}'s"
         found.append(_over("max_threads_per_block", threads, gpu.max_threads_per_block, rule))
+    if "smem_bytes" not in spec.derived:
+        rule = f"dynamic shared memory of a block in bytes must not exceed {gpu.name}'s"
+        found.append(_over("smem_per_block_bytes", smem_bytes, gpu.smem_per_block_bytes, rule))
     if threads == 0:
         found.append(Violation("threads", 0, "at least 1", "a block must have at least 1 thread, got 0"))
+    if threads <= gpu.max_threads_per_block:
+        found += [
+            _over("max_block", size, most, f"threads along {axis} must not exceed {gpu.name}'s")
+            for axis, size, most in zip("xyz", block, gpu.max_block, strict=True)
+        ]
     return tuple(violation for violation in found if violation)
 
 
 def _over(limit: str, required: int, allowed: int, rule: str) -> Violation | None:
     if required <= allowed:
         return None
-    return Violation(limit, required, allowed, f"{rule} {limit}: needs {required}, has {allowed}")
+    return Violation(limit, required, allowed, f"{rule} {limit}: needs {required}, at most {allowed}")
 
 
 def _values_text(expression: Expression, names: Mapping[str, Value]) -> str:
