@@ -14,7 +14,6 @@ from concurrent.futures import wait
 from pathlib import Path
 
 import numpy as np
-
 from autotune.compile_pool import CompilePool
 from autotune.gpu_tables import find_gpu
 from autotune.legality import search_space
@@ -40,9 +39,8 @@ def main() -> None:
             wait(futures)
             took = time.perf_counter() - started
             failed = sum(future.exception() is not None for future in futures)
-        print(
-            f"{workers} workers: {count} kernels in {took:.1f} s, {count / took:.2f} per second, {failed} failed"
-        )
+        rate = f"{count / took:.2f} per second"
+        print(f"{workers} workers: {count} kernels in {took:.1f} s, {rate}, {failed} failed")
 
 
 if __name__ == "__main__":
