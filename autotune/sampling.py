@@ -1,0 +1,86 @@
+"""When to stop taking samples, and what samples are worth: arithmetic only."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+from autotune.protocol import Protocol
+from autotune.records import ClockReading
+
+DROP_FACTOR = 1.25
+"""A kernel this much slower than the best, in every sample, is not measured further."""
+MIN_DROP_SAMPLES = 2
+THROTTLED_BELOW = 0.9
+"""Share of the maximum SM clock below which a measurement is flagged."""
+CONFIDENCE = 0.95
+
+
+def half_width(samples: Sequence[float]) -> float:
+    """Half the 95% confidence interval of the median, relative to it; infinite for a single sample.
+
+    From order statistics, so it assumes no distribution; up to five samples it is the whole range.
+    """
+    count = len(samples)
+    if count < 2:
+        return math.inf
+    ordered = sorted(samples)
+    cut, tail = 0, 0.5**count
+    while cut < (count - 1) // 2 and 2 * tail <= 1 - CONFIDENCE:
+        cut += 1
+        tail += math.comb(count, cut) * 0.5**count
+    low = max(0, cut - 1)
+    return (ordered[count - 1 - low] - ordered[low]) / 2 / statistics.median(ordered)
+
+
+def enough(samples: Sequence[float], protocol: Protocol) -> bool:
+    """Whether the median is known well enough, or no more samples are allowed."""
+    if len(samples) >= protocol.max_samples:
+        return True
+    return len(samples) >= protocol.min_samples and half_width(samples) <= protocol.precision
+
+
+def clearly_slower(samples: Sequence[float], best_ms: float | None) -> bool:
+    """Whether a kernel can be dropped: far behind the best in every sample and beyond their spread."""
+    if best_ms is None or len(samples) < MIN_DROP_SAMPLES:
+        return False
+    spread = max(samples) - min(samples)
+    return min(samples) > DROP_FACTOR * best_ms and statistics.median(samples) - spread > best_ms
+
+
+def calls_per_sample(each_ms: float, sample_ms: float, limit: int) -> int:
+    """How many calls fill a sample; one where a single call does."""
+    return max(1, min(limit, math.ceil(sample_ms / each_ms)))
+
+
+def joined(readings: Sequence[ClockReading | None]) -> ClockReading | None:
+    """The slowest clock, the highest temperature and every reason seen over several readings."""
+    seen = [reading for reading in readings if reading is not None]
+    if not seen:
+        return None
+    reasons = {reason: None for reading in seen for reason in reading.throttle_reasons.split(",") if reason}
+    return ClockReading(
+        sm_clock_mhz=min(reading.sm_clock_mhz for reading in seen),
+        max_sm_clock_mhz=max(reading.max_sm_clock_mhz for reading in seen),
+        temperature_c=max(reading.temperature_c for reading in seen),
+        throttle_reasons=",".join(reasons),
+    )
+
+
+def sampling_notes(
+    samples: Sequence[float], clocks: ClockReading | None, protocol: Protocol
+) -> tuple[str, ...]:
+    """What a reader should know beside the median: throttling, and a spread wider than asked for."""
+    notes = []
+    if clocks is not None:
+        share = clocks.sm_clock_mhz / clocks.max_sm_clock_mhz if clocks.max_sm_clock_mhz else 1.0
+        if clocks.throttle_reasons or share < THROTTLED_BELOW:
+            why = f" ({clocks.throttle_reasons})" if clocks.throttle_reasons else ""
+            notes.append(f"throttled: SM clock at {share:.0%} of its maximum{why}")
+    width = half_width(samples)
+    if math.isinf(width):
+        notes.append("a single sample")
+    elif width > protocol.precision:
+        notes.append(f"noisy: median known to {width:.1%} only")
+    return tuple(notes)
