@@ -39,9 +39,10 @@ def evaluate_columns(
     except (_Differs, KeyError, ZeroDivisionError, OverflowError, ValueError, TypeError):
         return _by_row(names, columns, scalar)
     rows = _row_count(names, columns)
-    if isinstance(result, np.ndarray):
-        return result
-    return as_column([result]).reshape(()) if rows is None else np.repeat(as_column([result]), rows)
+    column = result if isinstance(result, np.ndarray) else as_column([result])
+    if rows is None:
+        return column.reshape(())
+    return column if column.shape == (rows,) else np.repeat(column, rows)
 
 
 def as_column(values: Sequence[Value]) -> Array:

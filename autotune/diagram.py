@@ -19,7 +19,7 @@ from autotune.columns import Array, as_column
 from autotune.config import Value
 from autotune.diagram_order import variable_order
 from autotune.errors import InputError
-from autotune.folding import folded, holding, names_in, values_of, values_where_defined
+from autotune.folding import conjuncts, folded, holding, names_in, nested, values_of, values_where_defined
 
 MAX_ROWS = 30_000_000
 """Rows of one level while it is built; rules that tie more together are refused."""
@@ -166,8 +166,8 @@ class _Build:
     def __init__(
         self, rules: Sequence[ast.expr], definitions: Mapping[str, ast.expr], constants: Mapping[str, Value]
     ) -> None:
-        self.rules = list(rules)
-        self.definitions = dict(definitions)
+        self.rules = [nested(part) for rule in rules for part in conjuncts(rule)]
+        self.definitions = {name: nested(tree) for name, tree in definitions.items()}
         self.constants: dict[str, Value | Array] = dict(constants)
         self.state: dict[str, _Column] = {}
         self.nodes = 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,7 +19,7 @@ from autotune.columns import Array
 from autotune.config import Value
 from autotune.folding import every_row, parts_of, values_where_defined
 
-SAMPLE = 300
+SAMPLE = 1000
 """Random combinations that estimates are made on."""
 
 STARTS = 4
@@ -115,9 +116,11 @@ class _Estimate:
         if isinstance(tree, ast.Name | ast.Tuple | ast.List) or not names:
             return most
         column, defined = values_where_defined(tree, self.sample, SAMPLE)
-        distinct = len(set(map(repr, column[defined].tolist())))
-        # Where nearly every row has its own value the sample says nothing.
-        return most if distinct > SAMPLE / 2 else min(most, math.log(max(distinct, 1)))
+        seen = Counter(map(repr, column[defined].tolist()))
+        times = Counter(seen.values())
+        # Chao's estimate of how many there are in all, from those seen once and those seen twice.
+        unseen = times[1] ** 2 / (2 * (times[2] + 1))
+        return min(most, math.log(max(len(seen) + unseen, 1)))
 
     def rules_of(self, name: str) -> int:
         return sum(name in root.names for root, _ in self.roots)

@@ -80,6 +80,20 @@ def conjuncts(tree: ast.expr) -> list[ast.expr]:
     return [tree]
 
 
+def nested(tree: ast.expr) -> ast.expr:
+    """The same tree with every `min`, `max`, `and` and `or` over two operands: `max(max(a, b), c)`.
+
+    So a part of the operands folds as soon as it is bound.
+    """
+    parts = [nested(part) for part in parts_of(tree)]
+    splits = isinstance(tree, ast.BoolOp) or (
+        isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id in ("min", "max")
+    )
+    while splits and len(parts) > 2:
+        parts[:2] = [with_parts(tree, parts[:2])]
+    return with_parts(tree, parts) if parts else tree
+
+
 def folded(
     tree: ast.expr,
     bound: Collection[str],

@@ -13,7 +13,7 @@ from autotune.columns import Array, as_column
 from autotune.config import Value
 from autotune.diagram import build_diagram
 from autotune.expressions import Expression
-from autotune.folding import conjuncts, holding, values_where_defined
+from autotune.folding import holding, values_where_defined
 from autotune.spec import Parameter, Rule
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def removed_by(space: SearchSpace, rule: Rule) -> int:
     if is_estimated(space, rule):
         return _broken_in_sample(own, rule, derived, space.constants) * space.raw_count // SAMPLE
     values = {parameter.name: parameter.values for parameter in own}
-    diagram = build_diagram(values, conjuncts(rule.rule.tree), derived, space.constants)
+    diagram = build_diagram(values, [rule.rule.tree], derived, space.constants)
     points = math.prod(map(len, values.values()))
     return (points - diagram.count) * (space.raw_count // points)
 

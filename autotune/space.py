@@ -17,7 +17,6 @@ from autotune.config import Config, Value, value_text
 from autotune.diagram import Diagram, build_diagram
 from autotune.errors import InputError, NothingFound, nearest_name
 from autotune.expressions import Expression
-from autotune.folding import conjuncts
 from autotune.nearness import fewest_changes, keep_in_order, next_up_and_down
 from autotune.removals import is_estimated, removed_by, used_derived
 from autotune.spec import Parameter, Rule
@@ -60,7 +59,7 @@ class SearchSpace:
         """What all answers are read from; built on first use."""
         return build_diagram(
             {parameter.name: parameter.values for parameter in self.parameters},
-            [part for rule in self.rules for part in conjuncts(rule.rule.tree)],
+            [rule.rule.tree for rule in self.rules],
             {name: expression.tree for name, expression in self.derived.items()},
             {name: value for name, value in self.constants.items() if name not in self._codes_of},
         )
