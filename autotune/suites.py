@@ -48,7 +48,11 @@ def load_suite(name_or_file: str, spec: KernelSpec, folders: Sequence[Path] = ()
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
         raise InputError(f"is not valid YAML: {error}", where=str(path)) from None
-    if not isinstance(document, dict) or not isinstance(document.get("shapes"), list) or not document["shapes"]:
+    if (
+        not isinstance(document, dict)
+        or not isinstance(document.get("shapes"), list)
+        or not document["shapes"]
+    ):
         raise InputError("must have a non-empty list `shapes`", where=str(path), key="shapes")
     shapes = tuple(_shape(entry, index, spec, path) for index, entry in enumerate(document["shapes"]))
     return Suite(str(document.get("name", path.stem)), shapes)

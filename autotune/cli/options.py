@@ -113,7 +113,9 @@ def parse_duration(text: str) -> float:
             raise ValueError(text)
         hours, minutes, seconds = (float(part or 0) for part in match.groups())
     except ValueError:
-        raise InputError(f"must be a duration, got {text!r}", key="--time", nearest="90s, 10m or 1h30m") from None
+        raise InputError(
+            f"must be a duration, got {text!r}", key="--time", nearest="90s, 10m or 1h30m"
+        ) from None
     total = hours * 3600 + minutes * 60 + seconds
     if total <= 0:
         raise InputError(f"must be longer than zero, got {text!r}", key="--time", nearest="10m")

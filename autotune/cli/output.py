@@ -18,6 +18,8 @@ from autotune.problem import Problem
 if TYPE_CHECKING:
     from rich.console import Console
 
+PIPED_WIDTH = 250
+
 
 def print_json(document: object) -> None:
     """One JSON document on stdout; dataclasses, enums, dates, configs and problems included."""
@@ -57,7 +59,9 @@ def console(stderr: bool = False) -> Console:
     """A rich console; on stderr for everything that is not the answer itself."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+    drawn = Console(stderr=stderr, highlight=False)
+    # Piped output is for grep and awk: one row a line, however long.
+    return drawn if drawn.is_terminal else Console(stderr=stderr, highlight=False, width=PIPED_WIDTH)
 
 
 def note(text: str) -> None:
@@ -70,7 +74,8 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
     from rich.table import Table
 
     listed = [[_cell(cell) for cell in row] for row in rows]
-    drawn = Table(title=title or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    drawn = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
+    drawn.show_header = any(columns)
     for index, column in enumerate(columns):
         numeric = bool(listed) and all(_is_number(row[index]) for row in listed)
         drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")

@@ -1,0 +1,191 @@
+"""`autotune search`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autotune.cli.options import (
+    class_option,
+    db_option,
+    gpu_option,
+    json_option,
+    kernel_option,
+    parse_duration,
+    problems_of,
+    project_folders,
+    project_option,
+    size_option,
+)
+from autotune.cli.output import format_ms, note, print_json, table
+
+if TYPE_CHECKING:
+    from autotune.search.request import StudyResult
+
+
+@click.command(
+    "search",
+    epilog="""\b
+Examples:
+  autotune search --gpu a6000 --size 4096
+  autotune search --gpu local --size 1024 --size 4096x4096x64 --time 10m
+  autotune search --gpu local --suite sgemm --trials 50 --db results.sqlite
+  autotune search --gpu local --kernel my/configs/kernels/softmax.yaml --size 4096 --strategy exhaustive
+
+Run the same command again to go on where it stopped; Ctrl-C keeps everything finished.""",
+)
+@gpu_option
+@kernel_option
+@size_option
+@click.option("--suite", metavar="NAME|FILE", help="All sizes of a suite, e.g. sgemm.")
+@class_option
+@click.option(
+    "--trials",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Configurations to measure per size. Default: 200, or no limit beside --time.",
+)
+@click.option("--time", "duration", metavar="DURATION", help="Time to spend per size: 90s, 10m, 1h30m.")
+@click.option(
+    "--strategy",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="auto, tpe, random, exhaustive or model (best first by the performance model).",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the strategy.")
+@click.option(
+    "--study", metavar="NAME", help="Name to store under and to go on from. Default: made from the rest."
+)
+@click.option("--warm", is_flag=True, help="Time from a warm L2 instead of a cold one.")
+@click.option(
+    "--measured-only", is_flag=True, help="Never predict: exit 3 where the GPU is not in this machine."
+)
+@db_option
+@project_option
+@json_option
+def search_command(
+    gpu: str,
+    kernel: str,
+    sizes: tuple[str, ...],
+    suite: str | None,
+    classes: tuple[str, ...],
+    trials: int | None,
+    duration: str | None,
+    strategy: str,
+    seed: int,
+    study: str | None,
+    warm: bool,
+    measured_only: bool,
+    db: str | None,
+    projects: tuple[Path, ...],
+    as_json: bool,
+) -> int:
+    """Find the fastest configuration of a kernel on a GPU, for one or several sizes.
+
+    Where the GPU is in this machine, every candidate is compiled, verified and measured. Where it is not, candidates
+    are compiled for it and ranked by the performance model; such results are marked as predicted everywhere.
+    """
+    from autotune import api
+    from autotune.cli.progress import ProgressView
+    from autotune.protocol import Protocol
+    from autotune.render import unused_parameters
+    from autotune.spec_yaml import load_spec
+
+    folders = project_folders(projects)
+    spec = load_spec(kernel, folders)
+    for name in unused_parameters(spec):
+        note(f"warning: parameter {name} changes nothing: neither the template nor the launch uses it")
+    problems = problems_of(sizes, suite, classes, spec, folders)
+    seconds = parse_duration(duration) if duration else None
+    protocol = Protocol().warm() if warm else Protocol()
+    with ProgressView() as view:
+        results = api.search(
+            gpu,
+            spec,
+            problems,
+            trials=trials if trials or seconds else 200,
+            time_s=seconds,
+            strategy=strategy,
+            seed=seed,
+            db=db,
+            study=study,
+            folders=folders,
+            protocol=protocol,
+            measured_only=measured_only,
+            on_event=view.show,
+        )
+    if as_json:
+        print_json([_summary(result) for result in results])
+    else:
+        _print(results)
+    return 130 if any(result.interrupted for result in results) else 0
+
+
+def _print(results: Sequence[StudyResult]) -> None:
+    from autotune.search.progress import group_failures
+
+    rows = []
+    for result in results:
+        summary = _summary(result)
+        rows.append(
+            (
+                result.request.problem.label,
+                summary["time_ms"],
+                summary["gflops"],
+                summary["vs_baseline"],
+                result.measured,
+                sum(count for status, count in result.counts.items() if not status.timed),
+                summary["origin"],
+            )
+        )
+    table("", ["size", "best ms", "GFLOP/s", "x cuBLAS", "timed", "failed", "origin"], rows)
+    for result in results:
+        label = result.request.problem.label
+        if result.best:
+            click.echo(f"{label}: {result.best.config.key}")
+        for tied in result.ties:
+            click.echo(f"{label}: as fast: {tied.config.key} ({format_ms(tied.outcome.time_ms or 0)})")
+        for text in result.notes:
+            note(f"{label}: {text}")
+        for group in group_failures(result.records):
+            note(f"{label}: {group.count} x {group.status}: {group.reason[:200]}")
+    if any(row[-1] == "predicted" for row in rows):
+        note(
+            "PREDICTED, NOT MEASURED: the GPU is not in this machine. Resources are exact, the times are a model's; "
+            "run the same command on that GPU to measure."
+        )
+
+
+def _summary(result: StudyResult) -> dict[str, object]:
+    """What a script wants to know of one size."""
+    from autotune.search.progress import metrics
+
+    request, best = result.request, result.best
+    time_ms = best.outcome.time_ms if best else None
+    figures = metrics(request.spec, request.problem, time_ms) if time_ms else {}
+    baseline = result.baseline[0].outcome.time_ms if result.baseline else None
+    return {
+        "kernel": request.spec.name,
+        "gpu": request.gpu.table,
+        "study": request.study,
+        "problem": request.problem,
+        "size": request.problem.label,
+        "config": best.config if best else None,
+        "origin": best.outcome.origin if best else None,
+        "time_ms": time_ms,
+        "gflops": figures.get("gflops"),
+        "metrics": figures,
+        "baseline_ms": baseline,
+        "vs_baseline": baseline / time_ms if baseline and time_ms else None,
+        "measured": result.measured,
+        "counts": result.counts,
+        "legal": result.legal,
+        "exhausted": result.exhausted,
+        "interrupted": result.interrupted,
+        "ties": [tied.config for tied in result.ties],
+        "notes": result.notes,
+    }
