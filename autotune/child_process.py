@@ -31,6 +31,8 @@ START_LIMIT_S = 120.0
 """How long an interpreter may take to start and import its module; not counted in a request's own limit."""
 OUTPUT_TAIL_BYTES = 16 * 1024
 """What is kept of the text a child prints."""
+END_LIMIT_S = 5.0
+"""How long a killed child is waited for."""
 POLL_S = 0.05
 """How often a waiting parent looks whether the child lives and how much memory it has."""
 
@@ -105,7 +107,9 @@ class ChildProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, signal.SIGKILL)
             _kill_all(strays)
-            self._process.wait()
+            # A process that hangs inside a driver dies only when the driver lets go of it: not waited for.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_LIMIT_S)
 
     def restart(self) -> None:
         """Replaces the child by a fresh one."""
@@ -200,10 +204,10 @@ class ChildProcess:
 
     def _raise_died(self) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(POLL_S)  # its pipes close a moment before its exit code is there
+            self._process.wait(1.0)  # its pipes close a moment before its exit code is there
         self.kill()
         self._output.join()
-        raise ChildDied(self._output.text(), self._process.returncode)
+        raise ChildDied(self._output.text(), self._process.poll() or 0)
 
 
 class _OutputTail:

@@ -78,25 +78,24 @@ def compile_source(source: Source, arch: str, options: CompileOptions = DEFAULT_
         raise InputError(
             f"an architecture is written like sm_86, got {arch!r}", nearest=", ".join(architectures())
         )
-    beside = source.template.resolve().parent
-    folders = (*options.include_paths, *toolkit_folders())
-    key = compile_key(source, arch, options)
+    folders = _include_folders(source, options)
+    key = _key(source, arch, options, folders)
     cache = Cache(options.cache_folder)
     if kernel := cache.find(key):
         return kernel
 
     started = time.perf_counter()
     flags = [f"--gpu-architecture={arch}", *options.all_flags]
-    flags += [f"--include-path={folder}" for folder in (beside, *folders)]
+    flags += [f"--include-path={folder}" for folder in folders]
     # By a full path, quoted includes are searched beside the template; by a bare name, in the current folder.
-    name = f"{beside}/{source.template.name.split('.')[0]}.cu"
+    name = f"{folders[0]}/{source.template.name.split('.')[0]}.cu"
     compilation = _compile(source, name, flags, arch)
     compile_s = time.perf_counter() - started
     log = compilation.log
     if compilation.verdict is Verdict.OUT_OF_MEMORY:
         raise StageFailure(Status.COMPILE_OOM, f"the compiler ran out of memory; {excerpt(log)}")
     if compilation.verdict is Verdict.ERRORS:
-        missing = missing_header(log, (beside, *folders))
+        missing = missing_header(log, folders)
         raise StageFailure(
             Status.COMPILE_ERROR, missing or _entry_problem(source, name, flags, log) or excerpt(log)
         )
@@ -114,8 +113,11 @@ def compile_source(source: Source, arch: str, options: CompileOptions = DEFAULT_
 
 def compile_key(source: Source, arch: str, options: CompileOptions = DEFAULT_OPTIONS) -> str:
     """Hash of all that decides the code: source, text of included files, compiler, flags, architecture."""
-    beside = source.template.resolve().parent
-    included = included_files(source.text, beside, (beside, *options.include_paths, *toolkit_folders()))
+    return _key(source, arch, options, _include_folders(source, options))
+
+
+def _key(source: Source, arch: str, options: CompileOptions, folders: tuple[Path, ...]) -> str:
+    included = included_files(source.text, folders[0], folders)
     return key_of(
         {
             "source": source.text,
@@ -128,6 +130,12 @@ def compile_key(source: Source, arch: str, options: CompileOptions = DEFAULT_OPT
             "arch": arch,
         }
     )
+
+
+def _include_folders(source: Source, options: CompileOptions) -> tuple[Path, ...]:
+    """Where includes are searched; the template's own folder comes first."""
+    toolkit = toolkit_folders() if "include" in source.text else ()
+    return (source.template.resolve().parent, *options.include_paths, *toolkit)
 
 
 def excerpt(log: str, limit: int = EXCERPT_CHARS) -> str:
