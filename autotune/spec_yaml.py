@@ -227,7 +227,9 @@ class _Builder:
         try:
             expression = Expression.parse(text, self.file.where(key))
         except InputError as error:
-            raise self.file.error(key, error.rule, error.nearest) from None
+            split = isinstance(key[-1], int) and text.count("(") != text.count(")")
+            hint = "quotes around an expression that has a comma" if split else error.nearest
+            raise self.file.error(key, error.rule, hint) from None
         known = list(names)
         for name in sorted(expression.names - set(known)):
             raise self.file.error(key, f"unknown name {name!r} in {text!r}", nearest_name(name, known))
