@@ -20,7 +20,7 @@ and for the whole call:
     efficiency      share of the rate that is left by what is not modelled, 0 to 1
     min_blocks      blocks per SM asked of the compiler, 0 for none
 
-`steps` and `multiply_adds` are required. Without them the time is the roofline's, widened by occupancy and
+`steps` and `multiply_adds` are required. Without `cost` the time is the roofline's, widened by occupancy and
 by the grid's unevenness. Constants were set on one H200, where a 128x256x16 tiled product of 4096 cubed
 took 2.60 ms; ranks are what the model is for.
 """
@@ -36,6 +36,7 @@ from autotune.banks import wavefronts
 from autotune.candidate import Candidate
 from autotune.columns import Array, as_column
 from autotune.config import Config, Value
+from autotune.errors import InputError, nearest_name
 from autotune.expressions import Expression
 from autotune.gpu import GpuSpec
 from autotune.occupancy import occupancy
@@ -59,6 +60,19 @@ REGISTERS_WHERE_UNKNOWN = 32
 WELL_OCCUPIED = 0.5
 """Share of the resident warps from which on more of them hide no more latency, for kernels without `cost`."""
 
+REQUIRED_COST_KEYS = ("steps", "multiply_adds")
+COST_KEYS = (
+    *REQUIRED_COST_KEYS,
+    "instructions",
+    "fetch_bytes",
+    "output_bytes",
+    "ahead",
+    "stall_cycles",
+    "efficiency",
+    "min_blocks",
+    "dram_bytes",
+)
+
 Columns = dict[str, Array | Value]
 
 
@@ -77,15 +91,29 @@ def rank(
     """Predicted time in ms of each of many legal configs, with their `resources` where they are known."""
     if not configs:
         return []
+    check_cost(spec)
     columns = config_columns(spec, gpu, problem, configs)
     per_dimension = [_numbers(size, columns, len(configs)) for size in spec.launch.grid]
     blocks = np.prod(per_dimension, axis=0)
     use = _resource_use(spec, gpu, columns, resources or [None] * len(configs))
-    if "steps" in spec.cost and "multiply_adds" in spec.cost:
+    if spec.cost:
         times = _stepwise_ms(spec, gpu, problem, columns, use, blocks)
     else:
         times = _roofline_ms(spec, gpu, problem, use, blocks)
     return [LAUNCH_MS + float(time) for time in np.where(blocks > 0, times, 0.0)]
+
+
+def check_cost(spec: KernelSpec) -> None:
+    """Raises InputError where `cost` has a key that the model does not know, or lacks one that it requires."""
+    known = {*COST_KEYS, *(f"times_{access.name}" for access in spec.shared_accesses)}
+    for key, expression in spec.cost.items():
+        if key not in known:
+            nearest = nearest_name(key, sorted(known))
+            raise InputError("unknown key", expression.where, f"cost.{key}", nearest)
+    for key in REQUIRED_COST_KEYS:
+        if spec.cost and key not in spec.cost:
+            where = next(iter(spec.cost.values())).where
+            raise InputError(f"needs {' and '.join(REQUIRED_COST_KEYS)}, got no {key}", where, "cost")
 
 
 def config_columns(spec: KernelSpec, gpu: GpuSpec, problem: Problem, configs: Sequence[Config]) -> Columns:
@@ -180,8 +208,12 @@ def _stepwise_ms(
 
         own = busy + cost("stall_cycles")
         step = np.maximum(throughput(resident), own) + BARRIER_CYCLES / np.maximum(1, resident)
-        waiting = np.maximum(throughput(np.ones(rows)), own) + latency
-        step = np.maximum(step, np.where(ahead > 0, latency / np.maximum(ahead, 1e-9), waiting))
+        # Fetches that run ahead overlap with steps; other waits show when all blocks of the SM wait at once.
+        step = np.where(
+            ahead > 0,
+            np.maximum(step, latency / np.maximum(ahead, 1e-9)),
+            step + latency / np.maximum(1, resident) ** 2,
+        )
         cycles: Array = cost("steps") * step + 2 * latency + resident * output
         return cycles
 
