@@ -1,0 +1,185 @@
+"""A trial record as plain JSON and back: what exported lines hold and what the tables' JSON columns hold."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from autotune.config import Config, Value
+from autotune.errors import StoreError
+from autotune.problem import Problem
+from autotune.records import (
+    Accuracy,
+    ClockReading,
+    DeviceIdentity,
+    Environment,
+    Measurement,
+    Origin,
+    Outcome,
+    Resources,
+    Round,
+    Status,
+    TrialRecord,
+)
+
+Json = dict[str, object]
+
+
+def record_to_json(record: TrialRecord) -> Json:
+    """The record as a JSON object; `record_from_json` gives an equal record."""
+    outcome = record.outcome
+    return {
+        "uid": record.uid,
+        "study": record.study,
+        "session": record.session,
+        "round": str(record.round),
+        "kernel": record.kernel,
+        "kernel_hash": record.kernel_hash,
+        "space_hash": record.space_hash,
+        "config": dict(record.config),
+        "problem": problem_to_json(record.problem),
+        "device": asdict(record.device),
+        "environment": asdict(record.environment),
+        "protocol": record.protocol,
+        "outcome": {
+            "status": str(outcome.status),
+            "origin": str(outcome.origin),
+            "reason": clean_text(outcome.reason),
+            "resources": resources_to_json(outcome.resources),
+            "accuracy": accuracy_to_json(outcome.accuracy),
+            "measurement": measurement_to_json(outcome.measurement),
+            "predicted_ms": None if outcome.predicted_ms is None else _number(outcome.predicted_ms),
+            "notes": [clean_text(note) for note in outcome.notes],
+        },
+        "board": record.board,
+        "created": utc(record.created).isoformat(),
+    }
+
+
+def record_from_json(body: object) -> TrialRecord:
+    """The record that was written; raises StoreError naming what is missing or wrong."""
+    try:
+        fields = cast(dict[str, Any], body)
+        outcome = fields["outcome"]
+        return TrialRecord(
+            uid=fields["uid"],
+            study=fields["study"],
+            session=fields["session"],
+            round=Round(fields["round"]),
+            kernel=fields["kernel"],
+            kernel_hash=fields["kernel_hash"],
+            space_hash=fields["space_hash"],
+            config=config_from_json(fields["config"]),
+            problem=problem_from_json(fields["problem"]),
+            device=DeviceIdentity(**fields["device"]),
+            environment=Environment(**fields["environment"]),
+            protocol=fields["protocol"],
+            outcome=Outcome(
+                Status(outcome["status"]),
+                Origin(outcome["origin"]),
+                outcome["reason"],
+                resources_from_json(outcome["resources"]),
+                accuracy_from_json(outcome["accuracy"]),
+                measurement_from_json(outcome["measurement"]),
+                None if outcome["predicted_ms"] is None else float(outcome["predicted_ms"]),
+                tuple(outcome.get("notes", ())),
+            ),
+            board=fields["board"],
+            created=utc(datetime.fromisoformat(fields["created"])),
+        )
+    except KeyError as error:
+        raise StoreError(f"a trial record needs the key {error}") from error
+    except (AttributeError, TypeError, ValueError) as error:
+        raise StoreError(f"not a trial record: {error}") from error
+
+
+def config_from_json(body: Mapping[str, object]) -> Config:
+    """The config; lists become tuples again."""
+    return Config.of({name: _value(value) for name, value in body.items()})
+
+
+def problem_to_json(problem: Problem) -> Json:
+    """Sizes and classes as objects, in order."""
+    return {"sizes": dict(problem.sizes), "dtype": problem.dtype, "classes": dict(problem.classes)}
+
+
+def problem_from_json(body: Mapping[str, Any]) -> Problem:
+    """The problem that was written."""
+    classes = tuple((name, _value(value)) for name, value in body["classes"].items())
+    return Problem(tuple(body["sizes"].items()), body["dtype"], classes)
+
+
+def resources_to_json(resources: Resources | None) -> Json | None:
+    """All the counts by name."""
+    return None if resources is None else asdict(resources)
+
+
+def resources_from_json(body: Mapping[str, Any] | None) -> Resources | None:
+    """The resources that were written."""
+    return None if body is None else Resources(**body)
+
+
+def accuracy_to_json(accuracy: Accuracy | None) -> Json | None:
+    """Errors that are not finite become the strings `inf` and `nan`, which JSON has no number for."""
+    if accuracy is None:
+        return None
+    return {
+        "worst_error": _number(accuracy.worst_error),
+        "tolerance": _number(accuracy.tolerance),
+        "elements": accuracy.elements,
+    }
+
+
+def accuracy_from_json(body: Mapping[str, Any] | None) -> Accuracy | None:
+    """The accuracy that was written."""
+    if body is None:
+        return None
+    return Accuracy(float(body["worst_error"]), float(body["tolerance"]), body["elements"])
+
+
+def measurement_to_json(measurement: Measurement | None) -> Json | None:
+    """Raw samples in the order taken, with the clocks seen."""
+    if measurement is None:
+        return None
+    return {
+        "samples_ms": [_number(sample) for sample in measurement.samples_ms],
+        "calls_per_sample": measurement.calls_per_sample,
+        "clocks": None if measurement.clocks is None else asdict(measurement.clocks),
+    }
+
+
+def measurement_from_json(body: Mapping[str, Any] | None) -> Measurement | None:
+    """The measurement that was written."""
+    if body is None:
+        return None
+    clocks = None if body["clocks"] is None else ClockReading(**body["clocks"])
+    return Measurement(
+        tuple(float(sample) for sample in body["samples_ms"]), body["calls_per_sample"], clocks
+    )
+
+
+def utc(moment: datetime) -> datetime:
+    """The moment in UTC; one without a time zone is refused, since nobody could tell when it was."""
+    if moment.tzinfo is None:
+        raise StoreError(f"the time of a record needs a time zone, got {moment.isoformat()}")
+    return moment.astimezone(UTC)
+
+
+def clean_text(text: str) -> str:
+    """Text that every backend takes: compiler logs end in NUL, and crashed programs print broken UTF-8."""
+    return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _value(value: object) -> Value:
+    if isinstance(value, list):
+        return tuple(_value(item) for item in value)
+    if isinstance(value, bool | int | float | str):
+        return value
+    raise StoreError(f"a value is a boolean, a number, a string or a list of these, got {value!r}")

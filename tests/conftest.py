@@ -1,0 +1,39 @@
+"""Fixtures that several test files use."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Callable[[], str]]:
+    """Makes a fresh PostgreSQL database at each call and gives its URL."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import pgserver
+
+        # Not below pytest's own folder: for root the server runs as another user, who may not go there.
+        folder = tempfile.mkdtemp(prefix="autotune-pg-")
+        server = pgserver.get_server(folder, cleanup_mode="delete")
+    numbers = itertools.count()
+
+    def make() -> str:
+        name = f"test{next(numbers)}"
+        server.psql(f"CREATE DATABASE {name};")
+        return str(server.get_uri(name))
+
+    yield make
+    server.cleanup()
+
+
+@pytest.fixture
+def user_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty place for the user's own data."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    return tmp_path / "data" / "autotune"
