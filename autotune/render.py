@@ -1,8 +1,8 @@
 """From a template and a configuration to CUDA source: strict Jinja, in a sandbox.
 
 A template sees the parameters, the derived names, the variants, the GPU's names, and the sizes and classes of
-the problem. Every name in it has to be one of these, also in branches that this configuration does not take, so
-that a misspelt name never renders as nothing.
+the problem. Every name in it has to be one of these, also in branches that this configuration does not take,
+so that a misspelt name never renders as nothing.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def kernel_hash(spec: KernelSpec) -> str:
     """Hex digest of all that makes the kernel what it is, whatever the configuration.
 
     Template text with everything included, entry, element type, launch, arguments, and of the derived names
-    and variants those that reach the template or the launch. Parameter values and constraints are left out: they
-    make the space, see `autotune.spec_yaml.space_hash`.
+    and variants those that reach the template or the launch. Parameter values and constraints are left out:
+    they make the space, see `autotune.spec_yaml.space_hash`.
     """
     used = _used_names(spec)
     expressions = {**spec.derived, **spec.variants}

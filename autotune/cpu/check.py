@@ -43,8 +43,8 @@ def check_launch(
 ) -> Accuracy:
     """The worst error of one launch; `scalars` replaces values of scalar arguments.
 
-    Arrays hold seeded normal data. What the kernel may not read is NaN: outputs, C with beta zero, and all inputs
-    where alpha is zero. Raises StageFailure as `check_on_cpu` does.
+    Arrays hold seeded normal data. What the kernel may not read is NaN: outputs, C with beta zero, and all
+    inputs where alpha is zero. Raises StageFailure as `check_on_cpu` does.
     """
     launch = _with_scalars(launch, scalars or {})
     values = {plan.name: plan.value for plan in launch.arguments if isinstance(plan, ScalarPlan)}

@@ -39,9 +39,9 @@ def run_on_cpu(
 ) -> dict[str, npt.NDArray[Any]]:
     """The output arrays after one launch on these arrays, which hold the elements without padding.
 
-    Buffers get the pitch and alignment of the plan and end with their last element. With `sanitize` "address",
-    an access outside the elements or past the alignment is found; with "thread", races between the threads of
-    a block. Raises StageFailure: `wrong_result` for a race, `crashed` for any other report or a crash, `timeout`.
+    Buffers get the pitch and alignment of the plan and end with their last element. With `sanitize`
+    "address", an access outside the elements or past the alignment is found; with "thread", races between the
+    threads of a block. Raises StageFailure: `wrong_result` for a race, `timeout`, and `crashed` otherwise.
     """
     if launch.empty:
         return {plan.name: arrays[plan.name].copy() for plan in launch.buffers if plan.role != "in"}

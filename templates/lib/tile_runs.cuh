@@ -20,7 +20,7 @@ struct TileRuns {
   static __device__ __forceinline__ int run(int thread, int i) {
     return straight ? i % passes_per_row * Threads : (thread + i * Threads) % Runs;
   }
-  // False for the threads that the last pass does not need.
+  // Whether the thread has an i-th run; the last pass may not need all threads.
   static __device__ __forceinline__ bool inside(int thread, int i) {
     return (i + 1) * Threads <= Rows * Runs || thread + i * Threads < Rows * Runs;
   }
