@@ -104,7 +104,7 @@ def rank(
 
 
 def check_cost(spec: KernelSpec) -> None:
-    """Raises InputError where `cost` has a key that the model does not know, or lacks one that it requires."""
+    """Raises InputError where `cost` has a key unknown to the model, or lacks one that it requires."""
     known = {*COST_KEYS, *(f"times_{access.name}" for access in spec.shared_accesses)}
     for key, expression in spec.cost.items():
         if key not in known:
