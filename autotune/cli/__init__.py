@@ -58,8 +58,8 @@ class LazyGroup(click.Group):
 @click.command(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Exit codes: 0 done, 2 bad input, 3 needs a GPU that is not here, 4 nothing legal or everything failed, "
-    "130 interrupted with all results kept.",
+    epilog="Exit codes: 0 done, 2 bad input, 3 needs a GPU that is not here, 4 nothing legal or everything "
+    "failed, 130 interrupted with all results kept.",
 )
 @click.version_option(__version__, prog_name="autotune")
 def cli() -> None:

@@ -58,8 +58,9 @@ def check_command(
 ) -> int:
     """Validate a kernel without a GPU.
 
-    Reads the spec, counts the legal configurations for each GPU table and what each rule removes, renders and compiles
-    the default for every architecture, and with --run also runs it on the CPU against the reference.
+    Reads the spec, counts the legal configurations for each GPU table and what each rule removes, renders
+    and compiles the default for every architecture, and with --run also runs it on the CPU against the
+    reference: for testing kernels, it says nothing about their speed.
     """
     from autotune.gpu_tables import find_gpu, list_gpus
     from autotune.legality import search_space

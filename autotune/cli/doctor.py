@@ -12,7 +12,7 @@ from autotune.cli.output import print_json, table
 @db_option
 @json_option
 def doctor_command(db: str | None, as_json: bool) -> None:
-    """Say what is installed, which GPU, driver and toolkit are here, what will work, and how to mend the rest."""
+    """Say which GPU, driver and toolkit are here, what will work with them, and how to mend the rest."""
     from autotune.doctor import diagnose
 
     findings = diagnose(db)

@@ -60,8 +60,8 @@ def explain_command(
 ) -> int:
     """Show what one configuration takes of a GPU and what limits it.
 
-    Threads, shared memory, registers, blocks per SM and their limiter, wave and tile quantisation, arithmetic intensity,
-    the roofline's floor for the size, shared-memory bank conflicts, and every rule that it breaks.
+    Threads, shared memory, registers, blocks per SM and their limiter, wave and tile quantisation, arithmetic
+    intensity, the roofline's floor for the size, shared-memory bank conflicts, and every rule it breaks.
     """
     from autotune.candidate import Candidate
     from autotune.compile import compile_source

@@ -54,7 +54,7 @@ project_option = click.option(
     multiple=True,
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Folder with your own configs/ and templates/, searched first. Default: the current one if it has them.",
+    help="Folder with your own configs/ and templates/, searched first. Default: here, if it has both.",
 )
 
 

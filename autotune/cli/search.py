@@ -86,8 +86,8 @@ def search_command(
 ) -> int:
     """Find the fastest configuration of a kernel on a GPU, for one or several sizes.
 
-    Where the GPU is in this machine, every candidate is compiled, verified and measured. Where it is not, candidates
-    are compiled for it and ranked by the performance model; such results are marked as predicted everywhere.
+    Where the GPU is in this machine, every candidate is compiled, verified and measured. Where it is not,
+    candidates are compiled for it and ranked by the performance model; such results are marked as predicted.
     """
     from autotune import api
     from autotune.cli.progress import ProgressView
@@ -155,8 +155,8 @@ def _print(results: Sequence[StudyResult]) -> None:
             note(f"{label}: {group.count} x {group.status}: {group.reason[:200]}")
     if any(row[-1] == "predicted" for row in rows):
         note(
-            "PREDICTED, NOT MEASURED: the GPU is not in this machine. Resources are exact, the times are a model's; "
-            "run the same command on that GPU to measure."
+            "PREDICTED, NOT MEASURED: the GPU is not in this machine. Resources are exact, the times are "
+            "a model's; run the same command on that GPU to measure."
         )
 
 
