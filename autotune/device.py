@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -53,7 +54,7 @@ class LocalGpu:
 def local_gpus() -> list[LocalGpu]:
     """The GPUs here in the order of their PCI bus ids, those that `CUDA_VISIBLE_DEVICES` hides left out.
 
-    Empty without an NVIDIA driver. The answer is kept, so that asking again is cheap.
+    Empty without an NVIDIA driver, and, with a warning, where CUDA cannot use what is there. The answer is kept, so that asking again is cheap.
     """
     return list(_local_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")))
 
@@ -180,7 +181,13 @@ def _local_gpus(visible: str | None) -> tuple[LocalGpu, ...]:
     if not boards:
         return ()
     versions = nvml.driver_versions()
-    found = [as_local_gpu(facts, boards.get(facts.pci_bus_id), versions) for facts in _ask_child()]
+    try:
+        devices = _ask_child()
+    except GpuUnavailable as error:
+        # All that needs no GPU goes on; whoever asked for the local one learns why there is none.
+        warnings.warn(str(error), stacklevel=3)
+        return ()
+    found = [as_local_gpu(facts, boards.get(facts.pci_bus_id), versions) for facts in devices]
     return tuple(sorted(found, key=lambda gpu: (gpu.pci_bus_id, gpu.uuid)))
 
 

@@ -213,7 +213,7 @@ def measure_call(
         samples: list[float] = []
         dropped = False
         while not samples or not (dropped or enough(samples, protocol) or device.now() >= deadline):
-            stamps = [sampler.queue() for _ in range(_queued(sampler, samples))]
+            stamps = [sampler.queue() for _ in range(_queued(sampler, samples, protocol))]
             device.synchronize()
             samples += [sampler.read(pair) for pair in stamps]
             dropped = clearly_slower(samples, best_ms)
@@ -297,10 +297,10 @@ def refuse_implausible(run: Runnable, gpu: GpuSpec, measurement: Measurement, pr
         raise StageFailure(Status.IMPLAUSIBLE, f"{measurement.time_ms:.4g} ms would be {text}")
 
 
-def _queued(sampler: Sampler, samples: Sequence[float]) -> int:
+def _queued(sampler: Sampler, samples: Sequence[float], protocol: Protocol) -> int:
     """How many samples to queue before reading them: two at first, and never more than `QUEUE_MS` of work."""
     affordable = int(QUEUE_MS / (sampler.each_ms * sampler.calls + FLUSH_MS))
-    return max(1, min(affordable, MAX_QUEUED if samples else 2))
+    return max(1, min(affordable, MAX_QUEUED if samples else 2, protocol.max_samples - len(samples)))
 
 
 def _timed(
