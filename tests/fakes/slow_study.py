@@ -1,0 +1,36 @@
+"""A study of slow fake trials in a process of its own: python slow_study.py FOLDER DATABASE TRIALS."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from autotune.search.progress import Progress
+from autotune.search.study import run_study
+from autotune.store import open_store
+
+from fakes.stages import FakeStages
+from fakes.toy import toy_request, toy_spec
+
+TRIAL_S = 0.05
+
+
+def main(folder: str, database: str, trials: str) -> int:
+    """Prints a line per trial, then the result."""
+    spec = toy_spec(Path(folder), {"A": range(10), "B": range(10)})
+    stages = FakeStages(lambda config: 1.0 + int(config["A"]) + int(config["B"]) / 10, delay_s=TRIAL_S)
+
+    def say(progress: Progress) -> None:
+        if progress.last:
+            print("trial", progress.done, progress.total, progress.best_ms, flush=True)
+
+    with open_store(database) as store:
+        result = run_study(toy_request(spec, int(trials)), stages, store, on_event=say)
+    print("ran", len(stages.measured), "best", result.best and result.best.outcome.time_ms, flush=True)
+    return 130 if result.interrupted else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
