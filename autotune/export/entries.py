@@ -77,7 +77,7 @@ class ExportReport:
 def distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
     """How far two problems' sizes are apart: the sum of squared natural logarithms of their ratios; 0
     counts as 1."""
-    return sum(math.log(max(one[name], 1) / max(other[name], 1)) ** 2 for name in one)
+    return sum((math.log(max(one[name], 1)) - math.log(max(other[name], 1))) ** 2 for name in one)
 
 
 def unique_sizes(entries: Sequence[ExportEntry]) -> list[ExportEntry]:

@@ -104,7 +104,7 @@ def compiled_rows(
 
     different: dict[tuple[object, ...], Row] = {}
     for row in sorted(found.values(), key=lambda row: (row.level, _guards(row))):
-        key = (row.source.text, _exact(rules, row.problem.classes))
+        key = (row.source.text, _exact(rules, row.problem.classes), _by_size(spec, row))
         if key not in different:
             different[key] = _asking_least(row, rules, spec, gpu, config)
 
@@ -190,6 +190,12 @@ def _probe_sizes(tuned: Problem) -> list[tuple[tuple[str, int], ...]]:
 def _exact(rules: Sequence[ClassRule], classes: Sequence[tuple[str, Value]]) -> tuple[object, ...]:
     values = dict(classes)
     return tuple(values[rule.name] for rule in rules if rule.kind in ("scalar", "computed"))
+
+
+def _by_size(spec: KernelSpec, row: Row) -> tuple[object, ...]:
+    """The variants that depend on the sizes: what a call is asked, even where the text comes out the same."""
+    sizes = set(spec.problem.sizes)
+    return tuple((name, value) for name, value in row.variants if spec.variants[name].names & sizes)
 
 
 def _guards(row: Row) -> bool:
