@@ -182,9 +182,10 @@ def _stepwise_ms(
     spec: KernelSpec, gpu: GpuSpec, problem: Problem, columns: Columns, use: _Use, blocks: Array
 ) -> Array:
     rows = len(blocks)
+    costs = {name: _cost(spec, name, columns, rows, 0.0) for name in spec.cost}
 
     def cost(name: str, default: float = 0.0) -> Array:
-        return _cost(spec, name, columns, rows, default)
+        return costs.get(name, np.full(rows, default))
 
     warps = np.ceil(use.threads / gpu.warp_size)
     spilled_words = use.spill_bytes / 4
@@ -192,7 +193,7 @@ def _stepwise_ms(
     issue = cost("multiply_adds") + cost("instructions") + spilled_words
     lanes_per_partition = gpu.fp32_lanes_per_sm / gpu.sm_partitions
     busy = np.maximum(issue, cost("multiply_adds") * gpu.warp_size / lanes_per_partition)
-    shared = spilled_words + _shared_wavefronts(spec, columns, rows)
+    shared = spilled_words + _shared_wavefronts(spec, columns, costs, rows)
     fetch = cost("fetch_bytes") / L2_BYTES_PER_CYCLE_PER_SM
     clock_hz = sustained_clock_mhz(gpu) * 1e6
     latency = FETCH_LATENCY_NS * 1e-9 * clock_hz
@@ -247,12 +248,12 @@ def _dram_ms(gpu: GpuSpec, volume: Array | float) -> Array:
     return times
 
 
-def _shared_wavefronts(spec: KernelSpec, columns: Columns, rows: int) -> Array:
+def _shared_wavefronts(spec: KernelSpec, columns: Columns, costs: Mapping[str, Array], rows: int) -> Array:
     """Wavefronts of a warp's declared shared accesses in one step."""
     total = np.zeros(rows)
     for access in spec.shared_accesses:
-        times = _cost(spec, f"times_{access.name}", columns, rows, 0.0)
-        if times.any():
+        times = costs.get(f"times_{access.name}")
+        if times is not None:
             total += times * _access_wavefronts(access, columns, rows)
     return total
 

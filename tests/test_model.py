@@ -101,7 +101,7 @@ def test_the_published_ladder_of_an_a6000_is_predicted_in_order() -> None:
         19721.0: {},
         21779.3: {"WM": 64, "TM": 16},
     }
-    times = rank(SGEMM, A6000, CUBE, [start.replace(changes) for changes in ladder])
+    times = rank(SGEMM, A6000, CUBE, [start.replace(changes) for changes in ladder.values()])
     assert times == sorted(times, reverse=True)
     rates = [flops(SGEMM, CUBE) / ms / 1e6 for ms in times]
     assert rates[1:] == pytest.approx(list(ladder)[1:], rel=0.2)
