@@ -57,6 +57,8 @@ DRAM_SHARE = 0.9
 SMOOTHING = 4.0
 """Exponent to add the times of units that work side by side: near ties do not overlap wholly."""
 REGISTERS_WHERE_UNKNOWN = 32
+SPILL_DIVISOR = 90.0
+"""Estimated registers over the cap, cubed, over this: bytes spilled (seen: 15 gave 56, 86 9,280, 99 9,000)."""
 WELL_OCCUPIED = 0.5
 """Share of the resident warps from which on more of them hide no more latency, for kernels without `cost`."""
 
@@ -158,8 +160,7 @@ def _resource_use(
         if known is None:
             cap = _register_cap(gpu, int(threads[row] * min_blocks[row]))
             registers = min(int(estimates[row]), cap)
-            # What does not fit is stored once and loaded once a step, in words of 4 bytes.
-            spills[row] = 8 * max(0, int(estimates[row]) - cap)
+            spills[row] = max(0, int(estimates[row]) - cap) ** 3 / SPILL_DIVISOR
         else:
             registers = known.registers
             smem_bytes += known.static_smem_bytes
