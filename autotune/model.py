@@ -58,7 +58,7 @@ SMOOTHING = 4.0
 """Exponent to add the times of units that work side by side: near ties do not overlap wholly."""
 REGISTERS_WHERE_UNKNOWN = 32
 SPILL_DIVISOR = 90.0
-"""Estimated registers over the cap, cubed, over this: bytes spilled (seen: 15 gave 56, 86 9,280, 99 9,000)."""
+"""Estimated registers over the cap, cubed, over this: bytes spilled (86 too many were seen to give 9,280)."""
 WELL_OCCUPIED = 0.5
 """Share of the resident warps from which on more of them hide no more latency, for kernels without `cost`."""
 
