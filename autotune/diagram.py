@@ -90,8 +90,8 @@ class Diagram:
             reached[self.children[level][open_edges]] = True
         return result
 
-    def cheapest(self, costs: Sequence[Array]) -> tuple[Array, int]:
-        """The legal combination with the least sum of costs (by parameter, int64 for each value), and the sum."""
+    def cheapest(self, costs: Sequence[Array]) -> Array:
+        """The legal combination with the least sum of costs; they are int64, by parameter one for each value."""
         best: list[Array] = [np.zeros(1, dtype=np.int64)]
         for level in reversed(range(len(self.order))):
             children = self.children[level]
@@ -104,12 +104,7 @@ class Diagram:
             sums = np.where(children < 0, _UNREACHABLE, costs[parameter] + best[-2 - level][children])
             codes[parameter] = sums.argmin()
             node = children[codes[parameter]]
-        return codes, int(best[-1][0])
-
-    @property
-    def nodes(self) -> int:
-        """How many nodes there are in all."""
-        return sum(len(children) for children in self.children)
+        return codes
 
 
 def build_diagram(

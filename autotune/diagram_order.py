@@ -1,7 +1,7 @@
 """In which order a diagram binds its parameters, so that its levels stay narrow.
 
-Greedy: next comes the parameter after which the fewest states are expected. What a part of a rule can come to,
-and which share of the rows a rule keeps, is seen on a small random sample.
+Greedy: next comes the parameter after which the fewest states are expected. How many values a part of a rule
+has, and which share of the rows a rule keeps, is seen on a small random sample.
 """
 
 from __future__ import annotations

@@ -265,9 +265,8 @@ def compiled(node: ast.expr, depth: int = 0) -> Evaluator:
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
             return _call(name, [compiled(argument, part) for argument in arguments])
         case _:
-            raise _Refused(
-                f"{ast.unparse(node) if depth else 'this'} is not part of the arithmetic allowed here"
-            )
+            what = repr(ast.unparse(node)) if depth else "this"
+            raise _Refused(f"{what} is not part of the arithmetic allowed here")
 
 
 def _arithmetic(

@@ -1,8 +1,8 @@
 """Rules that are half known: what of an expression can be computed already, and what is still open.
 
-While parameters are bound one after another, all that the open rules still need of the bound ones is the values
-of their largest bound parts: of `a * b * c <= 100` with `a` and `b` bound, the product. Combinations that agree
-in these values allow the same completions.
+While parameters are bound one after another, all that the open rules still need of the bound ones are the
+values of their largest bound parts: of `a * b * c <= 100` with `a` and `b` bound, the product. Combinations
+that agree in these values allow the same completions.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def folded(
 ) -> ast.expr:
     """The tree with its largest bound parts replaced by names.
 
-    `compute` is asked with a name and the part that it stands for, and answers whether the part has a value in
-    every row; where it has none, smaller parts are tried.
+    `compute` is asked with a name and the part that it stands for, and answers whether the part has a value
+    in every row; where it has none, smaller parts are tried.
     """
     names = names_in(tree)
     if (
@@ -136,7 +136,7 @@ def values_of(tree: ast.expr, columns: Columns) -> Array:
 
 
 def values_where_defined(tree: ast.expr, columns: Columns, rows: int) -> tuple[Array, Array]:
-    """The tree's value in each row, and a mask of the rows that have one; the values of others mean nothing."""
+    """The tree's value in each row, and which rows have one; elsewhere the value means nothing."""
     try:
         return every_row(values_of(tree, columns), rows), every_row(as_column([True]), rows)
     except InputError:

@@ -20,7 +20,7 @@ _GROUP_LIMIT = 2**54
 def keep_in_order(
     diagram: Diagram, parameters: Sequence[Parameter], point: Mapping[str, Value], ranked: Sequence[str]
 ) -> Array:
-    """Codes of the combination closest to the point: in the first name above all, then in the second, and so on."""
+    """Codes of the combination closest to the point: in the first name above all, then in the second, ..."""
     by_name = {parameter.name: parameter for parameter in parameters}
     open_names = [name for name in ranked if name in point]
     fixed: dict[str, Array] = {}
@@ -30,7 +30,7 @@ def keep_in_order(
         for name in group:
             weight //= len(by_name[name].values)
             costs[name] = _ranks(by_name[name], point[name]) * weight
-        codes, _ = diagram.cheapest([costs[name] for name in by_name])
+        codes = diagram.cheapest([costs[name] for name in by_name])
         open_names = open_names[len(group) :]
         if not open_names:
             return codes
@@ -48,7 +48,7 @@ def fewest_changes(diagram: Diagram, parameters: Sequence[Parameter], point: Map
         for parameter in parameters
     ]
     change = sum(int(own.max()) for own in steps) + 1
-    return diagram.cheapest([own + (own > 0) * change for own in steps])[0]
+    return diagram.cheapest([own + (own > 0) * change for own in steps])
 
 
 def next_up_and_down(chosen: Sequence[int], changes: Sequence[tuple[int, int]], codes: Array) -> list[int]:

@@ -1,4 +1,4 @@
-"""Where files lie: what ships with the package, a user's own project folders, and the user's data and cache."""
+"""Where files lie: what ships with the package, a user's project folders, the user's data and cache."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def shipped(kind: str) -> Path:
 
 
 def find(kind: str, relative: str, folders: Sequence[Path] = ()) -> Path:
-    """The file `relative` below the first folder of this kind that has it, user folders before the shipped one.
+    """The file `relative` in the first folder of this kind that has it, user folders before the shipped one.
 
     Raises InputError with the places searched and the nearest name that exists.
     """
@@ -43,14 +43,14 @@ def find(kind: str, relative: str, folders: Sequence[Path] = ()) -> Path:
 
 
 def user_data_dir() -> Path:
-    """Where the user's results lie: `$XDG_DATA_HOME/autotune`, else `~/.local/share/autotune`. Not created here."""
+    """Where the user's results lie: `$XDG_DATA_HOME/autotune`, else `~/.local/share/autotune`; not created."""
     return _xdg("XDG_DATA_HOME", ".local/share")
 
 
 def user_cache_dir() -> Path:
-    """Where compiled kernels lie: `$AUTOTUNE_CACHE`, else `$XDG_CACHE_HOME/autotune`, else `~/.cache/autotune`.
+    """Where compiled kernels lie: `$AUTOTUNE_CACHE`, else `autotune` in the user's cache folder; not created.
 
-    Not created here.
+    The cache folder is `$XDG_CACHE_HOME`, else `~/.cache`.
     """
     own = os.environ.get("AUTOTUNE_CACHE")
     return Path(own).expanduser() if own else _xdg("XDG_CACHE_HOME", ".cache")

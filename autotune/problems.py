@@ -22,8 +22,8 @@ def make_problem(
 ) -> Problem:
     """The problem of these sizes; classes not given are those of a call on packed arrays.
 
-    One integer stands for all sizes equal. Raises InputError on sizes, an element type or classes that the kernel
-    does not have.
+    One integer stands for all sizes equal. Raises InputError on sizes, an element type or classes that the
+    kernel does not have.
     """
     named = _named_sizes(spec, sizes)
     if dtype not in (None, spec.problem.dtype):
@@ -67,7 +67,7 @@ def bytes_moved(spec: KernelSpec, problem: Problem) -> float:
 
 
 def packed_pitches(spec: KernelSpec, problem: Problem) -> dict[str, int]:
-    """Leading dimensions, in elements, by name where the rows of every array follow each other without gaps."""
+    """Leading dimensions by name, in elements, where the rows of every array follow each other without gaps."""
     return _pitches(spec, dict(problem.sizes))
 
 

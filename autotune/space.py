@@ -1,6 +1,6 @@
 """The legal configurations of a kernel: counted, iterated, drawn and searched around, never as a raw product.
 
-Configs keep the declared order of parameters. Their indices, 0 to count - 1, follow an order of their own which
+Configs keep the declared order of parameters. Their indices, 0 to count - 1, follow an order of their own that
 depends on the parameters and rules alone.
 """
 
@@ -39,7 +39,7 @@ class SearchSpace:
         derived: Mapping[str, Expression] | None = None,
         constants: Mapping[str, Value] | None = None,
     ) -> None:
-        """Raises InputError on a parameter without values, a value given twice, or a name that is not known."""
+        """Raises InputError on a parameter without values, a value given twice, or an unknown name."""
         self.parameters = tuple(parameters)
         self.rules = tuple(rules)
         self.derived = dict(derived or {})
@@ -160,8 +160,8 @@ class SearchSpace:
     def repair(self, point: Mapping[str, Value], priority: Sequence[str] = ()) -> Config:
         """The legal config that keeps the values of `point` in order of priority.
 
-        The first parameter gets the closest value that any legal config has, the second the closest one that is
-        left with it, and so on; parameters not named in `priority` follow in the declared order. Values not
+        The first parameter gets the closest value that any legal config has, the second the closest one that
+        is left with it, and so on; parameters not named in `priority` follow in the declared order. Values not
         given are free. Raises NothingFound where no config is legal.
         """
         for name in [*priority, *point]:

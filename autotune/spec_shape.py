@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -152,16 +152,18 @@ ARGUMENT_KINDS = ("in", "out", "inout", "scalar", "size", "pitch")
 
 
 def _argument_kind(data: Any) -> str | None:
-    return next((kind for kind in ARGUMENT_KINDS if isinstance(data, dict) and kind in data), None)
+    return next(
+        (f"argument:{kind}" for kind in ARGUMENT_KINDS if isinstance(data, dict) and kind in data), None
+    )
 
 
 ArgumentShape = Annotated[
-    Annotated[InShape, Tag("in")]
-    | Annotated[OutShape, Tag("out")]
-    | Annotated[InOutShape, Tag("inout")]
-    | Annotated[ScalarShape, Tag("scalar")]
-    | Annotated[SizeShape, Tag("size")]
-    | Annotated[PitchShape, Tag("pitch")],
+    Annotated[InShape, Tag("argument:in")]
+    | Annotated[OutShape, Tag("argument:out")]
+    | Annotated[InOutShape, Tag("argument:inout")]
+    | Annotated[ScalarShape, Tag("argument:scalar")]
+    | Annotated[SizeShape, Tag("argument:size")]
+    | Annotated[PitchShape, Tag("argument:pitch")],
     Discriminator(
         _argument_kind,
         custom_error_type="argument",
@@ -211,8 +213,6 @@ def validated(file: YamlFile) -> SpecShape:
     raise min(errors, key=lambda error: int(error.where.rpartition(":")[2]))
 
 
-Role = Literal["in", "out", "inout"]
-
 _RULES = {
     "missing": "is required",
     "too_short": "must not be empty",
@@ -232,6 +232,11 @@ def _readable(file: YamlFile, error: dict[str, Any]) -> InputError:
     key = _key_in_file(file.data, error["loc"], kind == "missing")
     if kind == "unknown_key":
         return file.error((*key, detail["key"]), "unknown key", detail["nearest"])
+    if kind in ("too_short", "too_long") and error["input"]:
+        bound = (
+            f"at least {detail['min_length']}" if kind == "too_short" else f"at most {detail['max_length']}"
+        )
+        return file.error(key, f"must have {bound} items, got {shortened(error['input'])}")
     rule = _RULES.get(kind, error["msg"].replace("Input should be", "must be"))
     if kind == "missing":
         return file.error(key, rule)

@@ -7,7 +7,6 @@ a key stands once, `010` and `1:30` and dates are not numbers.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,6 +86,8 @@ class _Reader:
             raise self.error(node, key, "anchors must not repeat without end")
         if isinstance(node, yaml.ScalarNode):
             return self.scalar(node, key)
+        if node.tag not in ("tag:yaml.org,2002:seq", "tag:yaml.org,2002:map"):
+            raise self.error(node, key, f"only plain lists and mappings are read, got {node.tag}")
         self.open.append(id(node))
         if isinstance(node, yaml.SequenceNode):
             data: Any = [self.plain(item, (*key, index)) for index, item in enumerate(node.value)]
@@ -142,8 +143,3 @@ def shortened(value: object) -> str:
     """The value as it is quoted in messages."""
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def dotted(key: Sequence[str | int]) -> str:
-    """The key as it is written in messages, e.g. `constraints.2.rule`."""
-    return ".".join(map(str, key))
