@@ -85,14 +85,13 @@ def check(
 ) -> None:
     """Raises where the result is wrong; `wider` adds to each pitch, in multiples of its alignment."""
     source, launch = prepared(a_config, a_problem)
-    check_launch(source, with_pitches(launch, a_problem, wider), "matmul", scalars, sanitize)
-
-
-def with_pitches(launch: LaunchPlan, a_problem: Problem, wider: int) -> LaunchPlan:
     align = dict(a_problem.classes)
-    pitches = {
-        f"ld{b.name.lower()}": b.pitch + wider * int(align[f"align_{b.name.lower()}"]) for b in launch.buffers
-    }
+    names = [(f"ld{plan.name.lower()}", f"align_{plan.name.lower()}", plan.pitch) for plan in launch.buffers]
+    pitches = {name: pitch + wider * int(str(align[alignment])) for name, alignment, pitch in names}
+    check_launch(source, with_pitches(launch, pitches), "matmul", scalars, sanitize)
+
+
+def with_pitches(launch: LaunchPlan, pitches: dict[str, int]) -> LaunchPlan:
     return replace(
         launch,
         arguments=tuple(
@@ -136,6 +135,17 @@ def test_T03_empty_outputs_need_no_launch() -> None:
         source, launch = prepared(DEFAULT, problem(sizes, "aligned"))
         assert launch.empty
         assert check_launch(source, launch, "matmul").elements == 0
+
+
+@pytest.mark.parametrize("name", ["default", "tile of 96 x 192"])
+def test_addresses_need_more_than_32_bits(name: str) -> None:
+    source, launch = prepared(CONFIGS[name], problem((130, 5, 20), "unaligned"))
+    far = 2**31 - 2
+    a, b, c = launch.buffers
+    pitches = {"lda": a.pitch, "ldb": b.pitch, "ldc": c.pitch}
+    for pitch in pitches:  # one at a time, for the sake of the address space
+        launch_far = with_pitches(launch, {**pitches, pitch: far})
+        check_launch(source, launch_far, "matmul")
 
 
 def test_exact_tiles_take_the_path_without_guards() -> None:

@@ -400,6 +400,7 @@ sgemm(int rows, int columns, int depth, float alpha, const float* __restrict__ a
     }
   }
 
+  const float factor = tiles > 0 ? alpha : 0.0f;  // of an empty sum, even where alpha is infinite
   c += row * ldc + column;
 #pragma unroll
   for (int m = 0; m < kThreadM; ++m) {
@@ -408,7 +409,7 @@ sgemm(int rows, int columns, int depth, float alpha, const float* __restrict__ a
 #pragma unroll
       for (int n = 0; n < kThreadN; n += kStoreC) {
         const int j = first_n + n / kVectorN * kLanesN * kVectorN + n % kVectorN;
-        store_result(c + static_cast<long long>(i) * ldc + j, sums[m] + n, kGuard ? columns_left - j : kStoreC, alpha, beta);
+        store_result(c + static_cast<long long>(i) * ldc + j, sums[m] + n, kGuard ? columns_left - j : kStoreC, factor, beta);
       }
     }
   }
