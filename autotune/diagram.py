@@ -91,7 +91,7 @@ class Diagram:
         return result
 
     def cheapest(self, costs: Sequence[Array]) -> Array:
-        """The legal combination with the least sum of costs; they are int64, by parameter one for each value."""
+        """The legal combination with the least sum of costs: int64, by parameter one for each value."""
         best: list[Array] = [np.zeros(1, dtype=np.int64)]
         for level in reversed(range(len(self.order))):
             children = self.children[level]

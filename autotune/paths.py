@@ -43,12 +43,12 @@ def find(kind: str, relative: str, folders: Sequence[Path] = ()) -> Path:
 
 
 def user_data_dir() -> Path:
-    """Where the user's results lie: `$XDG_DATA_HOME/autotune`, else `~/.local/share/autotune`; not created."""
+    """Where compiled kernels lie: `$AUTOTUNE_CACHE`, else `autotune` in the cache folder. Not created here.
     return _xdg("XDG_DATA_HOME", ".local/share")
 
 
 def user_cache_dir() -> Path:
-    """Where compiled kernels lie: `$AUTOTUNE_CACHE`, else `autotune` in the user's cache folder; not created.
+    """Where compiled kernels lie: `$AUTOTUNE_CACHE`, else `autotune` below the user's; not created.
 
     The cache folder is `$XDG_CACHE_HOME`, else `~/.cache`.
     """

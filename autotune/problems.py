@@ -67,7 +67,7 @@ def bytes_moved(spec: KernelSpec, problem: Problem) -> float:
 
 
 def packed_pitches(spec: KernelSpec, problem: Problem) -> dict[str, int]:
-    """Leading dimensions by name, in elements, where the rows of every array follow each other without gaps."""
+    """Leading dimensions by name, in elements, where the rows of every array follow without gaps."""
     return _pitches(spec, dict(problem.sizes))
 
 

@@ -1,7 +1,7 @@
 """The legal configurations of a kernel: counted, iterated, drawn and searched around, never as a raw product.
 
-Configs keep the declared order of parameters. Their indices, 0 to count - 1, follow an order of their own that
-depends on the parameters and rules alone.
+Configs keep the declared order of parameters. Their indices, 0 to count - 1, follow an order of their own
+that depends on the parameters and rules alone.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ class SearchSpace:
     def repair(self, point: Mapping[str, Value], priority: Sequence[str] = ()) -> Config:
         """The legal config that keeps the values of `point` in order of priority.
 
-        The first parameter gets the closest value that any legal config has, the second the closest one that
-        is left with it, and so on; parameters not named in `priority` follow in the declared order. Values not
+        The first parameter gets the closest value that any legal config has, the second the closest that is
+        left with it, and so on; parameters not named in `priority` follow in the declared order. Values not
         given are free. Raises NothingFound where no config is legal.
         """
         for name in [*priority, *point]:

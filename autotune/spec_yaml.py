@@ -8,10 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
-
-import numpy as np
 
 from autotune import paths
 from autotune.config import Value, value_text
@@ -40,7 +37,8 @@ from autotune.spec_shape import (
     SpecShape,
     validated,
 )
-from autotune.yaml_file import Key, YamlFile, read_yaml, shortened
+from autotune.spec_values import listed_values, one_of, range_values
+from autotune.yaml_file import Key, YamlFile, read_yaml
 
 GPU_NAMES = (
     "compute_capability",
@@ -55,9 +53,6 @@ GPU_NAMES = (
 """What `GpuSpec.names` gives."""
 
 METRIC_NAMES = ("flops", "bytes", "time_ns")
-MAX_VALUES = 10_000
-"""Values of one parameter."""
-
 DTYPES = (
     "float16",
     "float32",
@@ -114,18 +109,6 @@ def space_hash(spec: KernelSpec) -> str:
         [ast.unparse(rule.rule.tree) for rule in spec.constraints],
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
-def parameter_value(data: object) -> Value:
-    """A value that a parameter may have, lists turned into tuples; else raises ValueError with the rule."""
-    if isinstance(data, list | tuple) and data:
-        return tuple(parameter_value(item) for item in data)
-    if isinstance(data, bool | int) or (isinstance(data, float) and np.isfinite(data)):
-        return data
-    # Names and values are written as `A=1,B=(2 x)` on the command line and in the database.
-    if isinstance(data, str) and re.fullmatch(r"[^\s,=()]+", data):
-        return data
-    raise ValueError("a value is a number, true, false, text without blank or , = ( ), or a list of these")
 
 
 def _project_folder(path: Path) -> Path:
@@ -270,7 +253,7 @@ class _Builder:
         classes: list[ProblemClass] = []
         for name, entry in shape.classes.items():
             key: Key = ("problem", "classes", name)
-            values = self.values((*key, "values"), entry.values)
+            values = listed_values(self.file, (*key, "values"), entry.values)
             classes.append(
                 ProblemClass(name, values, self.expression((*key, "default"), entry.default, names))
             )
@@ -326,42 +309,8 @@ class _Builder:
     def parameter(self, name: str, shape: ParameterShape) -> Parameter:
         key: Key = ("parameters", name)
         if shape.values is not None:
-            return Parameter(name, self.values(key, shape.values), shape.doc)
-        assert shape.range is not None
-        low, high = shape.range
-        step, times = shape.step, shape.times
-        numbers = [number for number in (low, high, step, times) if number is not None]
-        grows = (step is None or step > 0) and (times is None or (times > 1 and low > 0))
-        if not grows or low > high:
-            raise self.file.error(
-                (*key, "range"), f"must grow from its first value to its last, got {[low, high]}"
-            )
-        whole = all(isinstance(number, int) for number in numbers)
-        found: list[Decimal] = []
-        value, last = Decimal(repr(low)), Decimal(repr(high))
-        while value <= last and len(found) <= MAX_VALUES:
-            found.append(value)
-            value = value + Decimal(repr(step)) if step is not None else value * Decimal(repr(times))
-        if len(found) > MAX_VALUES:
-            raise self.file.error((*key, "range"), f"must give at most {MAX_VALUES} values, got more")
-        if found[-1] != last:
-            rule = f"must end on one of its own steps, got {high!r}"
-            raise self.file.error((*key, "range"), rule, f"{found[-1]} or {value}")
-        return Parameter(name, tuple(int(item) if whole else float(item) for item in found), shape.doc)
-
-    def values(self, key: Key, data: Sequence[object]) -> tuple[Value, ...]:
-        seen: dict[str, Value] = {}
-        for index, item in enumerate(data):
-            place = (*key, index) if (*key, index) in self.file.lines else (*key, "values", index)
-            try:
-                value = parameter_value(item)
-            except ValueError as error:
-                raise self.file.error(place, f"{error}, got {shortened(item)}") from None
-            text = value_text(value)
-            if text in seen:
-                raise self.file.error(place, f"values must differ in writing, got {text} twice")
-            seen[text] = value
-        return tuple(seen.values())
+            return Parameter(name, listed_values(self.file, key, shape.values), shape.doc)
+        return Parameter(name, range_values(self.file, (*key, "range"), shape), shape.doc)
 
     def settings(
         self, key: Key, data: Mapping[str, object], parameters: Sequence[Parameter]
@@ -374,26 +323,7 @@ class _Builder:
                     (*key, name), f"unknown parameter {name!r}", nearest_name(name, by_name)
                 )
         return {
-            name: self.setting((*key, name), data[name], by_name[name]) for name in by_name if name in data
+            name: one_of(self.file, (*key, name), data[name], by_name[name])
+            for name in by_name
+            if name in data
         }
-
-    def setting(self, key: Key, data: object, parameter: Parameter) -> Value:
-        try:
-            value = parameter_value(data)
-        except ValueError as error:
-            raise self.file.error(key, f"{error}, got {shortened(data)}") from None
-        for allowed in parameter.values:
-            # 1, 1.0 and true are equal in Python and different here.
-            if repr(allowed) == repr(value):
-                return allowed
-        choices = [value_text(allowed) for allowed in parameter.values]
-        rule = f"must be one of the values of {parameter.name}, got {shortened(data)}"
-        raise self.file.error(key, rule, nearest_value(value, parameter.values) or ", ".join(choices[:20]))
-
-
-def nearest_value(value: Value, values: Sequence[Value]) -> str:
-    """The closest of the values as text: by size for numbers, else by writing."""
-    numbers = [item for item in values if isinstance(item, int | float) and not isinstance(item, bool)]
-    if numbers and isinstance(value, int | float) and not isinstance(value, bool):
-        return value_text(min(numbers, key=lambda item: abs(item - value)))
-    return nearest_name(value_text(value), map(value_text, values))
