@@ -43,7 +43,7 @@ def find(kind: str, relative: str, folders: Sequence[Path] = ()) -> Path:
 
 
 def user_data_dir() -> Path:
-    """Where compiled kernels lie: `$AUTOTUNE_CACHE`, else `autotune` in the cache folder. Not created here.
+    """Where the user's results lie: `$XDG_DATA_HOME/autotune`, else below `~/.local/share`; not created."""
     return _xdg("XDG_DATA_HOME", ".local/share")
 
 
