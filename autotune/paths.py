@@ -48,9 +48,9 @@ def user_data_dir() -> Path:
 
 
 def user_cache_dir() -> Path:
-    """Where compiled kernels lie: `$AUTOTUNE_CACHE`, else `autotune` below the user's; not created.
+    """Where compiled kernels lie: `$AUTOTUNE_CACHE`, else the user's cache folder. Not created.
 
-    The cache folder is `$XDG_CACHE_HOME`, else `~/.cache`.
+    That is `autotune` below `$XDG_CACHE_HOME`, else below `~/.cache`.
     """
     own = os.environ.get("AUTOTUNE_CACHE")
     return Path(own).expanduser() if own else _xdg("XDG_CACHE_HOME", ".cache")
