@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from types import TracebackType
-
+import autotune
+from autotune import nvrtc
 from autotune.candidate import Candidate, Runnable
 from autotune.compile_ahead import CompileAhead
 from autotune.compile_pool import CompilePool
+from autotune.gpu import GpuSpec
 from autotune.model import predict_ms
 from autotune.occupancy import with_occupancy
-from autotune.records import Origin
+from autotune.records import DeviceIdentity, Environment, Origin
 
 
 class PredictedStages(CompileAhead):
@@ -17,8 +18,9 @@ class PredictedStages(CompileAhead):
 
     origin = Origin.PREDICTED
 
-    def __init__(self, pool: CompilePool, ahead: int) -> None:
-        super().__init__(pool, ahead)
+    def __init__(self, pool: CompilePool) -> None:
+        # Predicting takes no time, so the compilers are what has to be kept busy.
+        super().__init__(pool, 2 * pool.workers)
 
     def verify(self, candidate: Candidate, run: Runnable) -> None:
         """Nothing: the kernel is not run."""
@@ -28,14 +30,15 @@ class PredictedStages(CompileAhead):
         resources = with_occupancy(run.kernel.resources, run.launch, candidate.gpu)
         return predict_ms(candidate, resources)
 
-    def close(self) -> None:
-        """Stops the compilers, work in flight included."""
-        self._pool.close()
 
-    def __enter__(self) -> PredictedStages:
-        return self
+def identity_of(gpu: GpuSpec) -> DeviceIdentity:
+    """The device that predictions are about, from its table alone."""
+    major, minor = gpu.compute_capability
+    return DeviceIdentity(
+        gpu.table, gpu.name, f"{major}.{minor}", gpu.sm_count, gpu.memory_bytes, gpu.mig_profile
+    )
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+
+def environment_without_gpu() -> Environment:
+    """The software behind predictions: the compiler and this program."""
+    return Environment(driver="", cuda="", nvrtc=nvrtc.version(), autotune=autotune.__version__)

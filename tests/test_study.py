@@ -220,10 +220,11 @@ def test_T59_progress_counts_done_best_and_failures(tmp_path: Path, store: Store
 
 def test_a_study_goes_on_with_another_strategy(tmp_path: Path, store: Store) -> None:
     spec = toy_spec(tmp_path, FORTY)
-    stages = FakeStages(slope)
+    stages = FakeStages(slope, some_fail)
     for trials, strategy in ((10, "random"), (20, "tpe"), (30, "exhaustive"), (40, "auto")):
         run_study(toy_request(spec, trials, strategy=strategy), stages, store)
         assert len(stages.measured) == len(set(stages.measured)) == trials
+    assert len(stages.compiled) == len(set(stages.compiled)) > 40
 
 
 def run_twice(

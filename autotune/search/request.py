@@ -42,7 +42,7 @@ class StudyResult:
 
     request: StudyRequest
     best: TrialRecord | None
-    """The fastest, from the final round where there was one; None only for a run interrupted before any."""
+    """The fastest, from the final round where there was one; None where nothing has a time."""
     records: tuple[TrialRecord, ...]
     """All that this run added, in order."""
     counts: Mapping[Status, int]
@@ -60,3 +60,10 @@ class StudyResult:
     """The vendor library's routine in this session."""
     notes: tuple[str, ...] = ()
     """Why the run ended and what else a user should know."""
+
+    @classmethod
+    def empty(cls, request: StudyRequest, note: str) -> StudyResult:
+        """The result of a study that came to nothing, and why."""
+        return cls(
+            request, None, (), {}, measured=0, legal=0, exhausted=False, interrupted=False, notes=(note,)
+        )

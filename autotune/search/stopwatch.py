@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 from autotune.candidate import Candidate, CompiledKernel, Runnable, Source
 from autotune.records import Accuracy
 from autotune.trial import Stages, Timed
+
+Result = TypeVar("Result")
 
 
 class Stopwatch:
@@ -20,13 +23,17 @@ class Stopwatch:
         self.gpu_s = 0.0
         self._clock = clock
 
-    def compile(self, candidate: Candidate, source: Source) -> CompiledKernel:
+    def wait_for(self, work: Callable[[], Result]) -> Result:
         """Counts as waiting for the compiler."""
         began = self._clock()
         try:
-            return self.inner.compile(candidate, source)
+            return work()
         finally:
             self.compile_wait_s += self._clock() - began
+
+    def compile(self, candidate: Candidate, source: Source) -> CompiledKernel:
+        """Counts as waiting for the compiler."""
+        return self.wait_for(lambda: self.inner.compile(candidate, source))
 
     def verify(self, candidate: Candidate, run: Runnable) -> Accuracy | None:
         """Counts for the GPU."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from autotune.candidate import Candidate
 from autotune.config import Config
-from autotune.errors import NothingFound, StageFailure
+from autotune.errors import GpuUnavailable, NothingFound, StageFailure
 from autotune.legality import search_space
 from autotune.records import Outcome, Round, Status, TrialRecord
 from autotune.search.budget import PATIENCE, Budget
@@ -97,10 +97,10 @@ class _Study:
             self.ended = self.budget.verdict(self.ledger.measured)
             if self.ended:
                 break
-            self.fill(window)
-            if not len(window):
+            interrupt.attempt(lambda: self.fill(window))
+            if interrupt.requested or not len(window):
                 break
-            candidate = interrupt.attempt(window.take)
+            candidate = interrupt.attempt(lambda: self.stopwatch.wait_for(window.take))
             if candidate is None:
                 break
             known = self.ledger.get(candidate.config)
@@ -146,8 +146,9 @@ class _Study:
         self.emit("baseline")
         try:
             baseline = interrupt.attempt(lambda: stages.baseline(request.spec, request.problem))
-        except StageFailure as failure:
-            self.notes.append(f"no baseline: {failure.reason}")
+        except (StageFailure, GpuUnavailable) as failure:
+            # Where the GPU itself is gone, the first trial says so.
+            self.notes.append(f"no baseline: {failure}")
             return
         if baseline:
             outcome = Outcome(

@@ -1,0 +1,140 @@
+"""The command line's verbs as Python functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.errors import GpuUnavailable, InputError, NothingFound
+from autotune.problem import Problem
+from autotune.protocol import Protocol
+from autotune.spec import KernelSpec
+
+if TYPE_CHECKING:
+    from autotune.search.progress import Progress
+    from autotune.search.request import StudyRequest, StudyResult
+    from autotune.store import Store
+    from autotune.trial import Stages
+
+DEFAULT_TRIALS = 200
+"""Where neither trials nor time are given and the strategy has no end of its own."""
+
+Size = int | str | tuple[int, ...] | Problem
+"""4096 for all sizes equal, "4096x4096x1024", (4096, 4096, 1024), or a whole problem."""
+
+
+def search(
+    gpu: str,
+    kernel: str | KernelSpec = "sgemm",
+    size: Size | list[Size] | list[Problem] = 4096,
+    *,
+    trials: int | None = None,
+    time_s: float | None = None,
+    strategy: str = "auto",
+    seed: int = 0,
+    db: str | Path | None = None,
+    study: str | None = None,
+    folders: Sequence[Path] = (),
+    protocol: Protocol | None = None,
+    measured_only: bool = False,
+    on_event: Callable[[Progress], None] | None = None,
+) -> list[StudyResult]:
+    """The best configuration of each size, and all that was tried; sizes are searched one after the other.
+
+    Measures where the GPU is in this machine; else compiles for it and predicts, or with `measured_only`
+    raises GpuUnavailable. The same study name goes on where an earlier run stopped. `trials` and `time_s` are
+    per size. Raises InputError, and NothingFound where no size got any time.
+    """
+    from autotune.compile_pool import CompilePool
+    from autotune.gpu_stages import GpuStages
+    from autotune.predicted_stages import PredictedStages, environment_without_gpu, identity_of
+    from autotune.search.request import StudyRequest
+    from autotune.search.strategies import check_strategy
+    from autotune.spec_yaml import load_spec
+    from autotune.store import open_store
+    from autotune.target import find_target
+
+    spec = kernel if isinstance(kernel, KernelSpec) else load_spec(kernel, folders)
+    problems = _problems(spec, size)
+    check_strategy(strategy)
+    _check_budget(trials, time_s)
+    target = find_target(gpu, folders)
+    if measured_only and target.local is None:
+        raise GpuUnavailable(f"{target.gpu.name} is not in this machine, and only measuring was asked for")
+    if trials is None and time_s is None and strategy != "exhaustive":
+        trials = DEFAULT_TRIALS
+
+    local = target.local
+    if local is None and strategy == "auto":
+        # TPE on predictions would only learn the model, which can be asked directly.
+        strategy = "model"
+    timing = protocol or Protocol()
+    requests = [
+        StudyRequest(
+            spec=spec,
+            gpu=target.gpu,
+            problem=problem,
+            device=local.identity if local else identity_of(target.gpu),
+            environment=local.environment if local else environment_without_gpu(),
+            board=local.uuid if local else "",
+            study=study or f"{spec.name} on {target.gpu.table}",
+            protocol=timing,
+            trials=trials,
+            time_s=time_s,
+            strategy=strategy,
+            seed=seed,
+        )
+        for problem in problems
+    ]
+    with open_store(db) as store, CompilePool() as pool:
+        if local is None:
+            return _run_all(requests, PredictedStages(pool), store, on_event)
+        with GpuStages(local, pool, timing) as stages:
+            return _run_all(requests, stages, store, on_event)
+
+
+def _run_all(
+    requests: Sequence[StudyRequest],
+    stages: Stages,
+    store: Store,
+    on_event: Callable[[Progress], None] | None,
+) -> list[StudyResult]:
+    """One result per request, fewer after an interrupt; raises NothingFound where all came to nothing."""
+    from autotune.search.request import StudyResult
+    from autotune.search.study import run_study
+
+    results: list[StudyResult] = []
+    failures: list[NothingFound] = []
+    for request in requests:
+        try:
+            results.append(run_study(request, stages, store, on_event=on_event))
+        except NothingFound as failure:
+            failures.append(failure)
+            results.append(StudyResult.empty(request, str(failure)))
+        if results[-1].interrupted:
+            break
+    if len(failures) == len(results):
+        raise NothingFound("\n".join(str(failure) for failure in failures))
+    return results
+
+
+def _problems(spec: KernelSpec, size: Size | list[Size] | list[Problem]) -> list[Problem]:
+    from autotune.problems import make_problem, parse_size
+
+    problems = []
+    for one in size if isinstance(size, list) else [size]:
+        if isinstance(one, Problem):
+            problems.append(one)
+        else:
+            problems.append(make_problem(spec, parse_size(one, spec) if isinstance(one, str) else one))
+    if not problems:
+        raise InputError("at least one size is needed, got an empty list", key="size")
+    return problems
+
+
+def _check_budget(trials: int | None, time_s: float | None) -> None:
+    if trials is not None and trials < 1:
+        raise InputError(f"must be at least 1, got {trials}", key="trials")
+    if time_s is not None and time_s <= 0:
+        raise InputError(f"must be longer than zero seconds, got {time_s}", key="time_s")
