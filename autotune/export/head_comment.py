@@ -90,6 +90,10 @@ def _figures(spec: KernelSpec, entries: Sequence[ExportEntry]) -> list[str]:
         time_ms, gflops, ratio = entry.time_ms, entry.gflops(spec), entry.baseline_ratio
         figures = f"{_number(time_ms, '.4g'):>10} {_number(gflops, '.0f'):>10} {_number(ratio, '.2f'):>9}"
         lines.append(f"{entry.problem.label:>20} {figures}  {_origin(entry)}")
+    if any(entry.baseline_ratio for entry in entries):
+        lines.append(
+            "x vendor: how many times as fast as the vendor's library (cuBLAS), measured the same way."
+        )
     return lines
 
 
