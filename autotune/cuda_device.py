@@ -11,12 +11,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
-from autotune.candidate import BufferPlan, CompiledKernel, LaunchPlan
+from autotune.candidate import CompiledKernel, LaunchPlan
 from autotune.cubin import CubinError, kernel_names
 from autotune.cuda_errors import failure
 from autotune.errors import GpuUnavailable, StageFailure
+from autotune.launcher import Packed, launch_text
 from autotune.messages import DeviceFacts, KernelFacts
 from autotune.records import Status
 from autotune.references import Array
@@ -97,24 +96,16 @@ class CudaDevice:
 
     def bind(self, function: object, launch: LaunchPlan, addresses: Mapping[str, int]) -> Callable[[], None]:
         """A call that queues one launch; raises StageFailure where the driver refuses the launch."""
-        values = [
-            np.array(addresses[argument.name], dtype=np.uint64)
-            if isinstance(argument, BufferPlan)
-            else np.array(argument.value, dtype=argument.dtype)
-            for argument in launch.arguments
-        ]
-        pointers = np.array([value.ctypes.data for value in values], dtype=np.uintp)
+        packed = Packed.of(launch, addresses)
         launch_kernel, refused, stream = self._driver.launchKernel, self._driver.CUDADriverError, self.stream
         shape = (*launch.grid, *launch.block, launch.dynamic_smem_bytes)
         self._opt_in(function, launch.dynamic_smem_bytes)
 
         def queue() -> None:
-            # `values` stays alive with this function, and with it what `pointers` points to.
-            assert len(values) == len(pointers)
             try:
-                launch_kernel(function, *shape, stream, pointers.ctypes.data, 0)
+                launch_kernel(function, *shape, stream, packed.address, 0)
             except refused as error:
-                raise failure(error, _launch_text(launch)) from None
+                raise failure(error, launch_text(launch)) from None
 
         return queue
 
@@ -230,9 +221,3 @@ class CudaDevice:
             yield
         except self.cuda_errors as error:
             raise failure(error, act) from None
-
-
-def _launch_text(launch: LaunchPlan) -> str:
-    grid, block = "x".join(map(str, launch.grid)), "x".join(map(str, launch.block))
-    smem = f"{launch.dynamic_smem_bytes} B of dynamic shared memory"
-    return f"launching {grid} blocks of {block} threads with {smem}"
