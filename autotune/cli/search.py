@@ -46,7 +46,7 @@ Run the same command again to go on where it stopped; Ctrl-C keeps everything fi
     "--trials",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Configurations to measure per size. Default: 200, or no limit beside --time.",
+    help="Configurations to measure per size. Default: 200, or no limit beside --time or exhaustive.",
 )
 @click.option("--time", "duration", metavar="DURATION", help="Time to spend per size: 90s, 10m, 1h30m.")
 @click.option(
@@ -89,7 +89,7 @@ def search_command(
     Where the GPU is in this machine, every candidate is compiled, verified and measured. Where it is not,
     candidates are compiled for it and ranked by the performance model; such results are marked as predicted.
     """
-    from autotune import api
+    from autotune.api import search
     from autotune.cli.progress import ProgressView
     from autotune.protocol import Protocol
     from autotune.render import unused_parameters
@@ -103,11 +103,11 @@ def search_command(
     seconds = parse_duration(duration) if duration else None
     protocol = Protocol().warm() if warm else Protocol()
     with ProgressView() as view:
-        results = api.search(
+        results = search(
             gpu,
             spec,
             problems,
-            trials=trials if trials or seconds else 200,
+            trials=trials,
             time_s=seconds,
             strategy=strategy,
             seed=seed,

@@ -1,0 +1,121 @@
+"""`autotune best`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autotune.cli.options import (
+    class_option,
+    db_option,
+    gpu_option,
+    json_option,
+    kernel_option,
+    problems_of,
+    project_folders,
+    project_option,
+    size_option,
+)
+from autotune.cli.output import format_ms, note, print_json
+
+if TYPE_CHECKING:
+    from autotune.best import Answer
+    from autotune.problem import Problem
+    from autotune.spec import KernelSpec
+
+
+@click.command(
+    "best",
+    epilog="""\b
+Examples:
+  autotune best --gpu a6000 --size 4096
+  autotune best --gpu local --size 4096x4096x64 --class beta=general --json""",
+)
+@gpu_option
+@kernel_option
+@size_option
+@click.option("--suite", metavar="NAME|FILE", help="All sizes of a suite, e.g. sgemm.")
+@class_option
+@click.option("--warm", is_flag=True, help="Ask for results from a warm L2.")
+@db_option
+@project_option
+@json_option
+def best_command(
+    gpu: str,
+    kernel: str,
+    sizes: tuple[str, ...],
+    suite: str | None,
+    classes: tuple[str, ...],
+    warm: bool,
+    db: str | None,
+    projects: tuple[Path, ...],
+    as_json: bool,
+) -> None:
+    """Say which configuration is best for a size, and how that is known.
+
+    The answer says whether it was measured for exactly this size, for a size nearby, predicted without a GPU,
+    or is only the kernel's default, and what has changed since it was measured.
+    """
+    from autotune.answers import best
+    from autotune.protocol import Protocol
+    from autotune.spec_yaml import load_spec
+
+    folders = project_folders(projects)
+    spec = load_spec(kernel, folders)
+    protocol = Protocol().warm() if warm else Protocol()
+    problems = problems_of(sizes, suite, classes, spec, folders)
+    answers = [
+        (problem, best(gpu, problem, spec, db=db, folders=folders, protocol=protocol)) for problem in problems
+    ]
+    if as_json:
+        documents = [_document(spec, problem, answer) for problem, answer in answers]
+        print_json(documents[0] if len(documents) == 1 else documents)
+        return
+    for problem, answer in answers:
+        click.echo(f"{problem.label}: {answer.config.key}")
+        figures = _figures(spec, problem, answer)
+        click.echo(f"  {answer.match}: {answer.why}{figures}")
+        for change in answer.staleness:
+            note(f"  stale: {change}")
+        for tied in answer.ties:
+            click.echo(f"  as fast: {tied.key}")
+
+
+def _figures(spec: KernelSpec, problem: Problem, answer: Answer) -> str:
+    if answer.record is None or answer.record.outcome.time_ms is None:
+        return ""
+    time_ms = answer.record.outcome.time_ms
+    texts = [format_ms(time_ms)]
+    texts += [f"{value:,.0f} {name}" for name, value in _metrics(spec, answer).items()]
+    return ": " + ", ".join(texts)
+
+
+def _metrics(spec: KernelSpec, answer: Answer) -> dict[str, float]:
+    from autotune.search.progress import metrics
+
+    record = answer.record
+    if record is None or record.outcome.time_ms is None:
+        return {}
+    return metrics(spec, record.problem, record.outcome.time_ms)
+
+
+def _document(spec: KernelSpec, problem: Problem, answer: Answer) -> dict[str, object]:
+    record = answer.record
+    return {
+        "kernel": spec.name,
+        "problem": problem,
+        "size": problem.label,
+        "config": answer.config,
+        "match": answer.match,
+        "why": answer.why,
+        "origin": answer.origin,
+        "layer": answer.layer,
+        "distance_octaves": answer.distance,
+        "staleness": answer.staleness,
+        "time_ms": record.outcome.time_ms if record else None,
+        "metrics": _metrics(spec, answer),
+        "ties": answer.ties,
+        "record": record,
+    }

@@ -1,0 +1,108 @@
+"""`autotune export`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from autotune.cli.options import (
+    class_option,
+    db_option,
+    gpu_option,
+    json_option,
+    kernel_option,
+    problems_of,
+    project_folders,
+    project_option,
+    size_option,
+)
+from autotune.cli.output import note, print_json
+
+
+@click.command(
+    "export",
+    epilog="""\b
+Examples:
+  autotune export --gpu a6000 -o sgemm_a6000.cuh
+  autotune export --gpu h200 --size 4096 --size 1024 --max-kernels 8 -o sgemm_h200.cuh
+  autotune export --gpu local --format json -o best.json""",
+)
+@gpu_option
+@kernel_option
+@size_option
+@click.option("--suite", metavar="NAME|FILE", help="All sizes of a suite, e.g. sgemm.")
+@class_option
+@click.option(
+    "-o",
+    "--output",
+    "path",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="File to write; a folder for cubin.",
+)
+@click.option(
+    "--format",
+    "format_",
+    default="header",
+    show_default=True,
+    metavar="FORMAT",
+    help="header (CUDA C++, self-contained), json, or cubin (a folder of binaries).",
+)
+@click.option(
+    "--max-kernels",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Keep at most N kernels: those that cover best.",
+)
+@click.option("--warm", is_flag=True, help="Take results from a warm L2.")
+@db_option
+@project_option
+@json_option
+def export_command(
+    gpu: str,
+    kernel: str,
+    sizes: tuple[str, ...],
+    suite: str | None,
+    classes: tuple[str, ...],
+    path: Path,
+    format_: str,
+    max_kernels: int | None,
+    warm: bool,
+    db: str | None,
+    projects: tuple[Path, ...],
+    as_json: bool,
+) -> None:
+    """Write a tuned kernel for your own code.
+
+    Without --size, every size with results is exported; the header then chooses by size. Predicted results
+    are exported too, and the header says so in capitals.
+    """
+    from autotune.answers import export
+    from autotune.protocol import Protocol
+    from autotune.spec_yaml import load_spec
+
+    folders = project_folders(projects)
+    spec = load_spec(kernel, folders)
+    problems = problems_of(sizes, suite, classes, spec, folders) if sizes or suite else []
+    protocol = Protocol().warm() if warm else Protocol()
+    report = export(
+        gpu,
+        path,
+        problems,
+        spec,
+        format=format_,
+        max_kernels=max_kernels,
+        db=db,
+        folders=folders,
+        protocol=protocol,
+    )
+    if as_json:
+        print_json(report)
+        return
+    click.echo(
+        f"{report.path}: {report.kernels} kernels for {report.sizes} sizes, {report.bytes / 1024:.0f} KiB"
+    )
+    if report.predicted:
+        note("PREDICTED, NOT MEASURED: some or all of these were never run on the GPU")
