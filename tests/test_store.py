@@ -211,6 +211,20 @@ class TestStore:
         )
         assert "".join(record.uid for record in store.records(query)) == expected
 
+    def test_records_after_a_mark_are_the_new_ones(self, url: str, store: Store) -> None:
+        store.add_many([trial(uid="a"), trial(uid="b", study="other"), trial(uid="c")])
+        study = RecordQuery(study="sgemm on a6000")
+        first, mark = store.records_after(0, study)
+        assert [record.uid for record in first] == ["a", "c"]
+        with open_store(url) as other:
+            other.add_many([trial(uid="d"), trial(uid="e", study="other")])
+        second, mark = store.records_after(mark, study)
+        assert "d" in [record.uid for record in second]
+        assert "e" not in [record.uid for record in second]
+        if store.database.path is not None:
+            assert [record.uid for record in second] == ["d"]
+            assert store.records_after(mark, study) == ([], mark)
+
     def test_problems_are_distinct(self, store: Store) -> None:
         store.add_many([trial(prob=problem(1)), trial(prob=problem(2)), trial(prob=problem(2))])
         store.add(trial(failed(), prob=problem(3)))

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -23,6 +24,7 @@ from autotune.errors import StoreError
 from autotune.store import Host, RecordQuery, StoreWarning, open_store
 from autotune.store.engine import Database, connect
 from autotune.store.schema import SCHEMA, VERSION_TABLE, file_version, set_journal, upgrade
+from sqlalchemy import text
 
 from fakes.trials import measured, problem, trial
 
@@ -173,8 +175,7 @@ def test_T37_merging_an_older_file_leaves_it_as_it_is(tmp_path: Path) -> None:
     assert digest(path) == before
 
 
-def test_T37_an_older_server_is_migrated_only_when_asked(postgresql: object) -> None:
-    assert callable(postgresql)
+def test_T37_an_older_server_is_migrated_only_when_asked(postgresql: Callable[[], str]) -> None:
     url = postgresql()
     engine = connect(Database.of(url))
     upgrade(engine, "0001")
@@ -190,12 +191,11 @@ def test_T37_an_older_server_is_migrated_only_when_asked(postgresql: object) -> 
         assert store.info().trials == 1
 
 
-def test_models_and_migrations_agree(tmp_path: Path, postgresql: object) -> None:
+def test_models_and_migrations_agree(tmp_path: Path, postgresql: Callable[[], str]) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
     from autotune.store.models import Base
 
-    assert callable(postgresql)
     for name in (str(tmp_path / "a.sqlite"), postgresql()):
         open_store(name).close()
         engine = connect(Database.of(name))
@@ -240,6 +240,26 @@ def test_a_record_that_cannot_be_stored_is_kept_and_taken_in(tmp_path: Path) -> 
         other.execute("ALTER TABLE hidden RENAME TO autotune_trials")
     with open_store(path) as store:
         assert [record.uid for record in store.records()] == ["kept"]
+
+
+def test_a_lost_server_connection_is_made_again(postgresql: Callable[[], str]) -> None:
+    url = postgresql()
+    with open_store(url) as store, open_store(url) as other:
+        store.add(trial(uid="before"))
+        with other._engine.begin() as connection:
+            ours = text(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            assert connection.execute(ours).all()
+        store.add(trial(uid="after"))
+        assert {record.uid for record in store.records()} == {"before", "after"}
+
+
+def test_an_unreachable_server_is_told_without_the_password() -> None:
+    with pytest.raises(StoreError, match="127") as told:
+        open_store("postgresql://me:secret@127.0.0.1:1/trials", patience_s=0.1)
+    assert "secret" not in str(told.value)
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ def use_optuna(url: str, trials: int) -> None:
     study = optuna.create_study(storage=storage, study_name="both", load_if_exists=True)
     study.optimize(lambda asked: asked.suggest_int("BM", 1, 8), n_trials=1)
     assert len(study.trials) == trials
+    storage.remove_session()
     storage.engine.dispose()
 
 

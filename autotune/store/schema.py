@@ -6,6 +6,7 @@ only when asked for. A database newer than this program is refused and left as i
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from dataclasses import dataclass
@@ -87,8 +88,10 @@ def back_up(path: Path, version: str) -> Path:
 
 def copy_file(path: Path, target: Path) -> None:
     """A consistent copy of a SQLite file, also while others write to it; the original is only read."""
-    with closing(open_file(path)) as source, closing(sqlite3.connect(target)) as copy:
+    part = target.with_name(f"{target.name}.{os.getpid()}.part")
+    with closing(open_file(path)) as source, closing(sqlite3.connect(part)) as copy:
         source.backup(copy)
+    part.replace(target)
 
 
 def prepare(

@@ -43,8 +43,12 @@ from autotune.store.spill import Spill
 
 PATIENCE_S = 60.0
 """Passing storage errors are tried again this long before a record is kept elsewhere."""
+OPEN_PATIENCE_S = 15.0
+"""Likewise while opening, when a user is waiting and no result is at stake yet."""
 SEEN_EVERY_S = 60.0
 """How often a writing process renews its note in the file."""
+CONCURRENT_ROWS = 200
+"""More rows than other writers of a server can have inserted and not yet committed."""
 
 Result = TypeVar("Result")
 
@@ -84,7 +88,7 @@ def open_store(
         # Write-ahead logging needs memory shared by all who have the file open, which a network cannot give.
         migration = retried(
             lambda: prepare(database, engine, journal="delete" if network else "wal", migrate_server=migrate),
-            patience_s,
+            min(patience_s, OPEN_PATIENCE_S),
         )
         store = Store(database, engine, migration, host, patience_s)
         store.take_in()
@@ -179,15 +183,16 @@ class Store:
         return self.records_after(0, query)[0]
 
     def records_after(self, mark: int, query: RecordQuery | None = None) -> tuple[list[TrialRecord], int]:
-        """The matching records that were added since `mark`, oldest first, and the mark for the next call.
+        """The matching records that were stored after a mark (0: all), and the mark to go on with.
 
-        Zero stands for the beginning. PostgreSQL may miss a record that another process is just adding.
+        Cheap to ask often. On a server, records stored at the same moment may come twice; none is left out.
         """
-        wanted = select_records().where(TrialRow.id > mark, *(query or RecordQuery()).conditions())
+        # A server numbers rows when they are inserted, and shows them when they are committed.
+        overlap = 0 if self.database.path is not None else CONCURRENT_ROWS
+        wanted = select_records().where(TrialRow.id > mark - overlap, *(query or RecordQuery()).conditions())
         rows = self._read(lambda connection: connection.execute(wanted).all())
         unpacker = Unpacker()
-        records = [unpacker.record(row) for row in rows]
-        return records, max((row._mapping["id"] for row in rows), default=mark)
+        return [unpacker.record(row) for row in rows], max((int(row._mapping[TrialRow.id]) for row in rows), default=mark)
 
     def problems(self, query: RecordQuery | None = None) -> list[Problem]:
         """The distinct problems that matching records are about."""
