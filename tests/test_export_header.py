@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import re
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ from autotune.export import default_entry, export
 from autotune.export.entries import FAR, ExportEntry, distance
 from autotune.export.header import header_text
 from autotune.gpu_tables import find_gpu
+from autotune.legality import violations
 from autotune.problems import make_problem
 from autotune.spec import KernelSpec
 from autotune.spec_yaml import load_spec
@@ -257,7 +259,14 @@ def test_far_sizes_get_the_default_unless_it_is_there_already(sgemm: KernelSpec,
     report = export(sgemm, GPU, [entry(sgemm, 64)], tmp_path / "b.cuh")
     assert report.kernels == 1
     assert "distance >" not in (tmp_path / "b.cuh").read_text()
-    assert default_entry(sgemm, GPU, own) is not None
+
+
+def test_default_is_made_legal_for_the_gpu(sgemm: KernelSpec) -> None:
+    turing = find_gpu("t4")
+    bare = dataclasses.replace(sgemm, gpu_defaults={})
+    chosen = default_entry(bare, turing, entry(bare, 64)).config
+    assert chosen["LOAD"] != "cpasync"
+    assert not violations(bare, turing, make_problem(bare, 64), chosen)
 
 
 def test_class_that_a_call_does_not_show_is_fixed(tmp_path: Path) -> None:

@@ -53,11 +53,12 @@ def export(
     return export_header(spec, gpu, chosen, path, default_entry(spec, gpu, chosen[0]))
 
 
-def default_entry(spec: KernelSpec, gpu: GpuSpec, like: ExportEntry) -> ExportEntry | None:
-    """The kernel's default configuration on this GPU, or None where it is not legal there."""
-    from autotune.legality import violations
+def default_entry(spec: KernelSpec, gpu: GpuSpec, like: ExportEntry) -> ExportEntry:
+    """The kernel's default configuration on this GPU, or the nearest to it that is legal there."""
+    from autotune.legality import nearest_legal, search_space, violations
 
-    config = Config.of({**spec.defaults, **spec.gpu_defaults.get(gpu.table, {})})
+    values = {**spec.defaults, **spec.gpu_defaults.get(gpu.table, {})}
+    config = Config.of({name: values[name] for name in spec.parameter_names})
     if violations(spec, gpu, like.problem, config):
-        return None
+        config = nearest_legal(search_space(spec, gpu, like.problem), config)
     return ExportEntry(like.problem, config, None, "default")

@@ -17,7 +17,7 @@ from autotune import __version__
 from autotune.candidate import CompiledKernel
 from autotune.compile import compile_source
 from autotune.errors import InputError, StageFailure
-from autotune.export.entries import FAR, ExportEntry, ExportReport
+from autotune.export.entries import OTHER_SIZES, ExportEntry, ExportReport
 from autotune.export.json_export import entry_json, plain
 from autotune.export.variants import Row, class_rules, compiled_rows
 from autotune.gpu import GpuSpec
@@ -58,7 +58,7 @@ def export_cubins(spec: KernelSpec, gpu: GpuSpec, entries: Sequence[ExportEntry]
             "arguments": [_argument(argument) for argument in spec.arguments],
             "grid": [expression.text for expression in spec.launch.grid],
             "classes": {rule.name: rule.kind for rule in class_rules(spec, entries[0].problem)},
-            "other_sizes": f"nearest by the sum of squared logarithms of the size ratios; not beyond {FAR:g}",
+            "other_sizes": OTHER_SIZES,
             "kernels": kernels,
             "entries": [
                 {**entry_json(spec, entry), "kernel": configs.index(entry.config)} for entry in entries

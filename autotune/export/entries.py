@@ -14,9 +14,16 @@ from autotune.problems import flops
 from autotune.records import Origin, TrialRecord
 from autotune.spec import KernelSpec
 
-FAR = 6.0
-"""Beyond this `distance` a size is too unlike the tuned one for its kernel to be trusted: about a factor 4
-in each of three sizes, or 11 in one."""
+FAR = 3.5
+"""Octaves beyond which a size is too unlike the tuned ones for their kernels to be trusted: a little more
+than a factor 4 in each of three sizes, or 11 in one. Wider than what `best` calls nearest, since a header
+has only its own kernels and the default to choose from."""
+
+OTHER_SIZES = (
+    "nearest by the root of the sum of squared binary logarithms of the size ratios; "
+    f"beyond {FAR:g} the kernel's default"
+)
+"""The rule for sizes that are not listed, for files that leave the choice to the reader."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +82,12 @@ class ExportReport:
 
 
 def distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
-    """How far two problems' sizes are apart: the sum of squared natural logarithms of their ratios; 0
-    counts as 1."""
-    return sum((math.log(max(one[name], 1)) - math.log(max(other[name], 1))) ** 2 for name in one)
+    """Octaves between two problems' sizes, as in `autotune.best`: the root of the sum of squared binary
+    logarithms of their ratios; a size of 0 counts as 1.
+    """
+    return math.sqrt(
+        sum((math.log2(max(one[name], 1)) - math.log2(max(other[name], 1))) ** 2 for name in one)
+    )
 
 
 def unique_sizes(entries: Sequence[ExportEntry]) -> list[ExportEntry]:

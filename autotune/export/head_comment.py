@@ -50,11 +50,11 @@ def head_comment(
     lines += ["", "Rule", ""]
     lines += [
         "    A call of exactly a size in the table runs that size's kernel. Any other runs the kernel of the",
-        "    nearest size: least sum of squared logarithms of the size ratios, the earlier in the table",
-        "    on a tie.",
+        "    nearest size: least root of the sum of squared binary logarithms of the ratios, the earlier",
+        "    in the table on a tie.",
     ]
     if fallback:
-        lines += [f"    Where that sum exceeds {FAR:g}, the last kernel, an untuned default, runs instead."]
+        lines += [f"    Where that exceeds {FAR:g}, the last kernel, an untuned default, runs instead."]
     lines += [f"    {text}" for text in _class_lines(rules, entries[0])]
     lines += [
         "    Of a kernel, the first variant listed that may serve the call is launched; one with GUARD=true",

@@ -84,8 +84,8 @@ def export_header(
 ) -> ExportReport:
     """Writes the header for these entries, one for each combination of sizes, and says what is in it.
 
-    `fallback` serves sizes farther than `FAR` from all of them. Raises InputError where the kernel cannot
-    be exported.
+    `fallback` serves sizes farther than `FAR` octaves from all of them. Raises InputError where the kernel
+    cannot be exported.
     """
     text = header_text(spec, gpu, entries, fallback)
     write_atomically(path, text)
@@ -214,7 +214,7 @@ def _row_code(number: int, row: Row, body: Body, rules: CallRules, gpu: GpuSpec,
 
 def _table_row(entry: ExportEntry, configs: Sequence[Config]) -> TableRow:
     sizes = tuple(size for _, size in entry.problem.sizes)
-    return TableRow(sizes, [repr(math.log(max(size, 1))) for size in sizes], configs.index(entry.config))
+    return TableRow(sizes, [repr(math.log2(max(size, 1))) for size in sizes], configs.index(entry.config))
 
 
 def _summary(spec: KernelSpec) -> str:

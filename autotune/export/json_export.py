@@ -9,7 +9,7 @@ from pathlib import Path
 
 from autotune import __version__
 from autotune.config import Value
-from autotune.export.entries import FAR, ExportEntry, ExportReport
+from autotune.export.entries import OTHER_SIZES, ExportEntry, ExportReport
 from autotune.export.write import write_atomically
 from autotune.gpu import GpuSpec
 from autotune.render import kernel_hash
@@ -27,7 +27,7 @@ def export_json(spec: KernelSpec, gpu: GpuSpec, entries: Sequence[ExportEntry], 
         "kernel": spec.name,
         "kernel_hash": kernel_hash(spec),
         "gpu": {"table": gpu.table, "name": gpu.name, "arch": gpu.arch},
-        "other_sizes": f"nearest by the sum of squared logarithms of the size ratios; not beyond {FAR:g}",
+        "other_sizes": OTHER_SIZES,
         "entries": [entry_json(spec, entry) for entry in entries],
     }
     text = json.dumps(document, indent=2) + "\n"
