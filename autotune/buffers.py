@@ -159,7 +159,7 @@ def generate(data: str, count: int, first: int, seed: int, dtype: np.dtype[Any],
         uniform: Array = (first_uniform * np.float32(2.0**-24)).astype(dtype)
         return uniform
     second = (bits & np.uint64(0xFFFFFF)).astype(xp.float32) * np.float32(2 * np.pi * 2.0**-24)
-    radius = xp.sqrt(np.float32(-2) * xp.log((first_uniform + np.float32(1)) * np.float32(2.0**-24)))
+    radius = xp.sqrt(xp.log((first_uniform + np.float32(1)) * np.float32(2.0**-24)) * np.float32(-2))
     normal: Array = (radius * xp.cos(second)).astype(dtype)
     return normal
 

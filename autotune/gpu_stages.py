@@ -46,6 +46,7 @@ from autotune.messages import (
 from autotune.problem import Problem
 from autotune.protocol import Protocol as Timing
 from autotune.records import Accuracy, Measurement, Origin, Status
+from autotune.references import check_importable
 from autotune.spec import KernelSpec
 from autotune.trial import Timed
 
@@ -111,6 +112,7 @@ class GpuStages(CompileAhead):
         self, run: Runnable, data: str = "", values: Mapping[str, float | int] | None = None
     ) -> Accuracy:
         """Like `verify`, with other data or other scalar values than the protocol and the launch have."""
+        check_importable(run.reference)
         if values:
             run = run_with_values(run, values)
         workload = Workload.of(run, self.protocol, data)

@@ -100,6 +100,17 @@ def get_reference(reference: object) -> Reference:
     )
 
 
+def check_importable(reference: object) -> None:
+    """Raises InputError for a function that another process cannot find again by its name."""
+    module, name = getattr(reference, "__module__", ""), getattr(reference, "__qualname__", "")
+    if callable(reference) and (module == "__main__" or "<" in name):
+        raise InputError(
+            f"the GPU's process must be able to import the function, got {module}.{name}",
+            key="reference",
+            nearest="define it at the top level of a module",
+        )
+
+
 def matmul(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
     """C = alpha * A @ B + beta * C for the three arrays in order; as in BLAS, zero factors read nothing."""
     if len(arrays) != 3:

@@ -1,5 +1,6 @@
 import multiprocessing
 import pickle
+import shutil
 import time
 from pathlib import Path
 
@@ -213,3 +214,47 @@ def test_board_is_locked_across_processes(tmp_path):
         assert time.monotonic() - start > 0.2
     other.join()
     assert not list(tmp_path.glob("*:*"))
+
+
+def test_T09_hang_and_crash_in_a_real_process(tmp_path):
+    from autotune.child_process import ChildProcess
+
+    children = []
+
+    def start(env):
+        children.append(ChildProcess("fakes.gpu_worker", env=env))
+        return children[-1]
+
+    def run(entry):
+        return runnable(gemm_launch(16, 16, 16), entry)
+
+    protocol = Protocol(run_limit_s=1.0)
+    with GpuStages(local_gpu(), FakePool(), protocol, start_child=start, lock_folder=tmp_path) as ours:
+        assert ours.verify_run(run("right")).worst_error < 1
+        begin = time.monotonic()
+        with pytest.raises(StageFailure, match="longer than 1 s") as caught:
+            ours.verify_run(run("hang"))
+        assert caught.value.status is Status.TIMEOUT
+        assert time.monotonic() - begin < 5
+        assert not children[0].alive
+        assert ours.measure_run(run("right")).measurement.time_ms == pytest.approx(1.0)
+        with pytest.raises(StageFailure, match="SIGSEGV") as caught:
+            ours.verify_run(run("crash"))
+        assert caught.value.status is Status.CRASHED
+        with pytest.raises(StageFailure, match="is nan"):
+            ours.verify_run(run("wrong"))
+        times = ours.compare_runs([run("right"), run("right")], vendor=True)
+        assert len(times) == 3
+        assert "heuristic" in times[2].notes[0]
+        assert len(ours.compare([run("right")])) == 1
+    assert len(children) == 3
+    assert not any(child.alive for child in children)
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is not None, reason="there is a driver")
+def test_without_a_driver_the_gpu_is_unavailable(tmp_path):
+    with (
+        GpuStages(local_gpu(), FakePool(), lock_folder=tmp_path) as ours,
+        pytest.raises(GpuUnavailable, match="driver"),
+    ):
+        ours.verify_run(RUN)

@@ -148,6 +148,13 @@ def test_callables_and_import_paths():
         assert not passes(accuracy({"Y": 2.001 * x}, expected))
 
 
+def test_functions_that_another_process_cannot_import_are_refused():
+    references.check_importable("matmul")
+    references.check_importable(double)
+    with pytest.raises(InputError, match="top level of a module"):
+        references.check_importable(lambda arrays, scalars, xp: {})
+
+
 def test_wrong_names_say_what_is_valid():
     with pytest.raises(InputError, match="nearest: matmul"):
         get_reference("matmull")
