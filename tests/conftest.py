@@ -21,6 +21,9 @@ def postgresql() -> Iterator[Callable[[], str]]:
         # Not below pytest's own folder: for root the server runs as another user, who may not go there.
         folder = tempfile.mkdtemp(prefix="autotune-pg-")
         server = pgserver.get_server(folder, cleanup_mode="delete")
+    # What is lost with the power is of no interest here, and waiting for the disk takes most of the time.
+    server.psql("ALTER SYSTEM SET fsync = off;")
+    server.psql("SELECT pg_reload_conf();")
     numbers = itertools.count()
 
     def make() -> str:

@@ -218,7 +218,7 @@ def test_a_file_that_is_no_database_is_refused_untouched(tmp_path: Path, content
     assert list(tmp_path.glob("notes*")) == [path]
 
 
-def test_a_damaged_file_is_refused_and_the_record_kept(tmp_path: Path) -> None:
+def test_a_damaged_file_is_told(tmp_path: Path) -> None:
     path = tmp_path / "trials.sqlite"
     with open_store(path) as store:
         store.add_many([trial(1.0, index) for index in range(300)])

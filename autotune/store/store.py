@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from sqlalchemy import Connection, Engine, Select, delete, func, select, text
 from sqlalchemy.exc import DBAPIError
@@ -192,7 +192,8 @@ class Store:
         wanted = select_records().where(TrialRow.id > mark - overlap, *(query or RecordQuery()).conditions())
         rows = self._read(lambda connection: connection.execute(wanted).all())
         unpacker = Unpacker()
-        return [unpacker.record(row) for row in rows], max((int(row._mapping[TrialRow.id]) for row in rows), default=mark)
+        ids = [cast(int, row._mapping["id"]) for row in rows]
+        return [unpacker.record(row) for row in rows], max(ids, default=mark)
 
     def problems(self, query: RecordQuery | None = None) -> list[Problem]:
         """The distinct problems that matching records are about."""
