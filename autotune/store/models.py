@@ -80,7 +80,10 @@ class TrialRow(Base):
     """One trial. Rows are added, never changed."""
 
     __tablename__ = "autotune_trials"
-    __table_args__ = (Index("autotune_trials_lookup", "kernel", "device", "problem", "protocol"),)
+    __table_args__ = (
+        Index("autotune_trials_lookup", "kernel", "device", "problem", "protocol"),
+        {"sqlite_autoincrement": True},
+    )
 
     id: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=True)
     uid: Mapped[str] = mapped_column(Text, unique=True)

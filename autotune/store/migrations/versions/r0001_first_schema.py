@@ -47,5 +47,6 @@ def upgrade() -> None:
         sa.Column("predicted_ms", sa.Float, nullable=True),
         sa.Column("board", sa.Text, nullable=False),
         sa.Column("created", sa.DateTime(timezone=True), nullable=False),
+        sqlite_autoincrement=True,  # numbers of deleted rows never come again
     )
     op.create_index("ix_autotune_trials_study", "autotune_trials", ["study"])
