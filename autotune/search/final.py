@@ -25,7 +25,7 @@ TIE_MARGIN = 0.01
 
 
 @runtime_checkable
-class Compares(Protocol):
+class Compares(Stages, Protocol):
     """Stages that can measure several kernels in turn, so that drifting clocks hit all alike."""
 
     def compare(self, runs: Sequence[Runnable]) -> list[Measurement]:
@@ -60,10 +60,8 @@ def choose_leaders(timed: Sequence[TrialRecord]) -> list[TrialRecord]:
     return near[:MAX_LEADERS]
 
 
-def remeasure(candidates: Sequence[Candidate], stages: Stages) -> list[tuple[Candidate, Outcome]]:
-    """Final-round outcomes of those that still verify; empty where the stages cannot compare."""
-    if not isinstance(stages, Compares):
-        return []
+def remeasure(candidates: Sequence[Candidate], stages: Compares) -> list[tuple[Candidate, Outcome]]:
+    """Final-round outcomes of those that still compile and verify; empty where comparing fails."""
     ready = []
     for candidate in candidates:
         try:

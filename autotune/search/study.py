@@ -12,7 +12,7 @@ from autotune.errors import GpuUnavailable, NothingFound, StageFailure
 from autotune.legality import search_space
 from autotune.records import Outcome, Round, Status, TrialRecord
 from autotune.search.budget import PATIENCE, Budget
-from autotune.search.final import MeasuresBaseline, choose_leaders, find_ties, remeasure
+from autotune.search.final import Compares, MeasuresBaseline, choose_leaders, find_ties, remeasure
 from autotune.search.interrupt import Interrupt
 from autotune.search.ledger import Ledger, time_ms
 from autotune.search.progress import Progress, group_failures, metrics
@@ -159,11 +159,12 @@ class _Study:
     def final_round(self, interrupt: Interrupt) -> None:
         """Measures the leaders again, interleaved; left out where this run measured nothing new."""
         leaders = choose_leaders(self.ledger.timed) if self.measured_now else []
-        if not leaders or interrupt.requested:
+        stages = self.stages
+        if not leaders or interrupt.requested or not isinstance(stages, Compares):
             return
         self.emit("final")
         candidates = [self.candidate(record.config) for record in leaders]
-        for candidate, outcome in interrupt.attempt(lambda: remeasure(candidates, self.stages)) or []:
+        for candidate, outcome in interrupt.attempt(lambda: remeasure(candidates, stages)) or []:
             self.ledger.add(candidate.config, outcome, Round.FINAL)
 
     def result(self, interrupted: bool) -> StudyResult:
