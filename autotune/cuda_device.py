@@ -19,6 +19,7 @@ from autotune.launcher import Packed, launch_text
 from autotune.messages import DeviceFacts, KernelFacts
 from autotune.records import Status
 from autotune.references import Array
+from autotune.sampling import BusyTime
 
 FLUSH_VALUE = 0x5A
 
@@ -37,6 +38,7 @@ class CudaDevice:
             ) from error
         self.xp = cupy
         self.facts = facts
+        self.busy = BusyTime()
         self._driver: Any = driver
         self._runtime: Any = runtime
         self.cuda_errors: tuple[type[Exception], ...] = (driver.CUDADriverError, runtime.CUDARuntimeError)
@@ -177,8 +179,10 @@ class CudaDevice:
 
     def synchronize(self) -> None:
         """Waits for the stream; raises StageFailure where a kernel crashed or the watchdog ended it."""
+        begun = self.now()
         with self._reported("running"):
             self._stream.synchronize()
+        self.busy.note(begun, self.now())
 
     def now(self) -> float:
         """Host seconds."""

@@ -10,6 +10,7 @@ from typing import Protocol
 from autotune.candidate import CompiledKernel, LaunchPlan
 from autotune.messages import KernelFacts
 from autotune.references import Array
+from autotune.sampling import BusyTime
 
 
 class GpuDevice(Protocol):
@@ -21,6 +22,8 @@ class GpuDevice(Protocol):
 
     xp: ModuleType
     """The array module whose arrays live on the device."""
+    busy: BusyTime
+    """Noted by `synchronize`."""
 
     def allocate(self, nbytes: int) -> Array:
         """An uninitialised array of bytes that starts on a 256-byte boundary."""

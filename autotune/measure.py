@@ -34,6 +34,12 @@ COLD_L2_MULTIPLE = 4
 FLUSH_L2_MULTIPLE = 2
 FLUSH_MS = 0.15
 """A flush lasts at least this long, which hides the host's work of queueing the sample."""
+RAMP_S = 0.3
+"""A GPU at work this long has its clocks up."""
+RAMP_LIMIT_S = 1.0
+"""Waiting for that ends here, whatever the host does in between."""
+WARMUP_STEP_MS = 5.0
+"""Calls are queued for at least this long at once."""
 MAX_CALLS = 2000
 """Calls in one sample, and in one step of the warm-up."""
 MEMORY_SHARE = 0.5
@@ -124,10 +130,17 @@ class Sampler:
         self._stack.close()
 
     def warm_up(self) -> None:
-        """Runs the call for the protocol's warm-up time and learns roughly how long one takes."""
+        """Runs the call for the protocol's warm-up time and learns roughly how long one takes.
+
+        Goes on until the GPU has been busy for `RAMP_S` without a pause: a chip that has been idle starts at a
+        fraction of its clock.
+        """
         call = self._bind(self._sets.addresses(0))
         spent, count = 0.0, 1
-        while spent < self._protocol.warmup_ms:
+        limit = self._device.now() + RAMP_LIMIT_S
+        while spent < self._protocol.warmup_ms or (
+            self._device.busy.lasted_s < RAMP_S and self._device.now() < limit
+        ):
             start = self._device.mark()
             for _ in range(count):
                 call()
@@ -136,7 +149,8 @@ class Sampler:
             elapsed = max(self._device.elapsed_ms(start, end), SHORTEST_MS)
             spent += elapsed
             self.each_ms = elapsed / count
-            count = max(1, min(MAX_CALLS, math.ceil((self._protocol.warmup_ms - spent) / self.each_ms)))
+            missing_ms = max(self._protocol.warmup_ms - spent, WARMUP_STEP_MS)
+            count = max(1, min(MAX_CALLS, math.ceil(missing_ms / self.each_ms)))
 
     def choose_calls(self) -> int:
         """Fixes the calls per sample from the estimate; gives the number of buffer sets it wants."""

@@ -12,9 +12,29 @@ from autotune.records import ClockReading
 DROP_FACTOR = 1.25
 """A kernel this much slower than the best, in every sample, is not measured further."""
 MIN_DROP_SAMPLES = 2
+PAUSE_S = 0.1
+"""An idle GPU lowers its clocks after about this long."""
 THROTTLED_BELOW = 0.9
 """Share of the maximum SM clock below which a measurement is flagged."""
 CONFIDENCE = 0.95
+
+
+class BusyTime:
+    """How long a GPU has been at work without a pause: after one, its clocks take a while to come back."""
+
+    def __init__(self) -> None:
+        self._since = self._until = -math.inf
+
+    def note(self, begun_s: float, ended_s: float) -> None:
+        """Work was queued at `begun_s` and over by `ended_s`, both on one steady clock."""
+        if begun_s - self._until > PAUSE_S:
+            self._since = begun_s
+        self._until = ended_s
+
+    @property
+    def lasted_s(self) -> float:
+        """Seconds from the end of the last pause to the last work."""
+        return self._until - self._since if self._until > -math.inf else 0.0
 
 
 def half_width(samples: Sequence[float]) -> float:

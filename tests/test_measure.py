@@ -207,3 +207,18 @@ def test_impossible_rates_are_refused():
     refuse_implausible(runnable(launch, moved=1.1e8), GPU, quick, WARM)  # may sit in the L2
     half = dataclasses.replace(runnable(launch, flops=9e9).problem, dtype="float16")
     refuse_implausible(dataclasses.replace(runnable(launch, flops=9e9), problem=half), GPU, quick, COLD)
+
+
+def test_a_chip_that_was_idle_is_warmed_until_its_clocks_are_up() -> None:
+    """Met on an H200: after a pause the same routine measured 1.5 times as long as right afterwards."""
+    gpu = FakeGpu()
+    gpu.time_ms = lambda entry, number: 0.02 if gpu.clock_ms < 200 else 0.01
+    assert measured(gpu, COLD).measurement.time_ms == pytest.approx(0.01)
+
+
+def test_a_chip_at_work_is_not_warmed_again() -> None:
+    gpu = FakeGpu(time_ms=lambda entry, number: 0.01)
+    measured(gpu, COLD)
+    before = gpu.clock_ms
+    measured(gpu, COLD)
+    assert gpu.clock_ms - before < 100

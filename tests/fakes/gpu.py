@@ -15,6 +15,7 @@ from autotune.gpu import GpuSpec
 from autotune.messages import KernelFacts
 from autotune.problem import Problem
 from autotune.records import Resources, Status
+from autotune.sampling import BusyTime
 
 Kernel = Callable[["FakeGpu", LaunchPlan, Mapping[str, int]], None]
 """Gets the device, the launch and the addresses; writes through `FakeGpu.at`."""
@@ -57,6 +58,7 @@ class FakeGpu:
 
     def __post_init__(self) -> None:
         self.clock_ms = 0.0
+        self.busy = BusyTime()
         self.blocks: list[np.ndarray] = []
         self.launches: list[tuple[str, dict[str, int]]] = []
         self.counts: Counter[str] = Counter()
@@ -149,6 +151,7 @@ class FakeGpu:
 
     def synchronize(self) -> None:
         self.log.append("sync")
+        self.busy.note(self.now(), self.now())
 
     def now(self) -> float:
         return self.clock_ms / 1000

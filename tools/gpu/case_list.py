@@ -22,6 +22,7 @@ import numpy as np
 from autotune.candidate import Candidate, Runnable, ScalarPlan
 from autotune.config import Config
 from autotune.errors import StageFailure
+from autotune.export import ExportEntry, export
 from autotune.launch import plan_run
 from autotune.legality import nearest_legal, resource_violations, search_space, violations
 from autotune.occupancy import with_occupancy
@@ -284,7 +285,7 @@ def t17(bench: Bench, numbers: Numbers) -> None:
         process.terminate()
         process.join()
     watch = Stopwatch()
-    queued = [watch.time_ms(run, sets=1, calls=900, repeats=3) for run in runs]
+    queued = [watch.time_ms(run, sets=1, calls=1000, repeats=3, graph=True) for run in runs]
     watch.close()
     warm = [bench.stages.measure_run(run, protocol=Protocol().warm()).measurement.time_ms for run in runs]
     numbers["us"] = "; ".join(
@@ -292,7 +293,7 @@ def t17(bench: Bench, numbers: Numbers) -> None:
         for a, b, c, w in zip(idle, loaded, queued, warm, strict=True)
     )
     assert all(close_to(b, a, 0.10) for a, b in zip(idle, loaded, strict=True))
-    assert all(close_to(w, c, 0.15) for w, c in zip(warm, queued, strict=True))
+    assert all(close_to(w, c, 0.10) for w, c in zip(warm, queued, strict=True))
     assert idle.index(min(idle)) == loaded.index(min(loaded))
 
 
@@ -444,13 +445,51 @@ def t43(bench: Bench, numbers: Numbers) -> None:
 
 
 def t41_t42(bench: Bench, numbers: Numbers) -> None:
-    if find_nvcc() is None:
+    """Two headers in both orders beside the user's own macros and `smem`: built by nvcc, run, and checked."""
+    nvcc = find_nvcc()
+    if nvcc is None:
         numbers["nvcc"] = "not here"
         return
-    command = [sys.executable, "-m", "pytest", "-q", "-k", "T41 or T42", "-m", "", "-o", "addopts=", "tests"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100)
-    numbers["pytest"] = done.stdout.strip().splitlines()[-1:]
-    assert done.returncode == 0, done.stdout[-3000:]
+    example = ROOT / "examples" / "cpp"
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for table, changes in (("one", {}), ("two", {"VA": 1, "VB": 2, "VN": 2, "VC": 2})):
+            gpu = dataclasses.replace(bench.gpu.spec, table=table)
+            candidate = bench.candidate(1024, changes=changes)
+            entry = ExportEntry(candidate.problem, candidate.config, None, "default")
+            export(bench.spec, gpu, [entry], folder / f"{table}.cuh")
+        for first, second in (("one", "two"), ("two", "one")):
+            both = folder / "both.cuh"
+            both.write_text(HOSTILE.format(first=first, second=second))
+            program = folder / f"{first}_first"
+            command = [nvcc, "-std=c++14", f"-arch={bench.gpu.spec.arch}", "-O2", f"-I{folder}"]
+            command += ['-DAUTOTUNE_HEADER="both.cuh"', f"-DAUTOTUNE_SCOPE=sgemm_{first}", "-o", str(program)]
+            command += [str(example / "main.cu"), str(example / "second.cu")]
+            built = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+            assert built.returncode == 0, built.stderr[-2000:]
+            ran = subprocess.run(
+                [program, "--check"], capture_output=True, text=True, timeout=60, check=False
+            )
+            numbers[f"{first} first"] = ran.stdout.strip().splitlines()[-1:]
+            assert ran.returncode == 0, ran.stdout[-2000:] + ran.stderr[-500:]
+
+
+HOSTILE = """#pragma once
+#define min(a, b) no_such_thing
+#define max(a, b) no_such_thing
+#define BM 1
+#define TM 2
+#define CEIL_DIV(a, b) 3
+#include "{first}.cuh"
+#include "{second}.cuh"
+#undef min
+#undef max
+static __global__ void users_own(int* out) {{
+    extern __shared__ int smem[];
+    smem[threadIdx.x] = BM + TM + CEIL_DIV(1, 1);
+    out[threadIdx.x] = smem[threadIdx.x];
+}}
+"""
 
 
 def find_nvcc() -> str | None:
@@ -471,16 +510,16 @@ def trouble(bench: Bench, numbers: Numbers) -> None:
     with tempfile.TemporaryDirectory() as folder:
         database = Path(folder) / "trouble.sqlite"
         command = [sys.executable, __file__, str(database)]
-        child = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        search_path = os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
+        environment = {**os.environ, "PYTHONPATH": search_path}
+        child = subprocess.Popen(command, cwd=ROOT, env=environment)
         deadline = time.monotonic() + 60
         while stored(database) < 7 and child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.1)
         child.send_signal(signal.SIGKILL)
         child.wait()
         at_kill = stored(database)
-        done = subprocess.run(
-            command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=100, check=False
-        )
+        done = subprocess.run(command, cwd=ROOT, env=environment, timeout=100, check=False)
         with open_store(database) as store:
             records = [record for record in store.records(RecordQuery()) if record.round == "search"]
         numbers["stored when killed"] = at_kill
