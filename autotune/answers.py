@@ -10,11 +10,11 @@ from autotune.config import Value
 from autotune.errors import NothingFound
 from autotune.problem import Problem
 from autotune.protocol import Protocol
-from autotune.spec import KernelSpec
+from autotune.spec.kernel_spec import KernelSpec
 
 if TYPE_CHECKING:
-    from autotune.best import Answer
-    from autotune.export import ExportEntry, ExportReport
+    from autotune.choice.best import Answer
+    from autotune.exporter import ExportEntry, ExportReport
     from autotune.records import TrialRecord
     from autotune.store import Store
     from autotune.target import Target
@@ -30,12 +30,12 @@ def best(
     folders: Sequence[Path] = (),
     protocol: Protocol | None = None,
 ) -> Answer:
-    """The best configuration known for a size, and how it matched (`autotune.best`).
+    """The best configuration known for a size, and how it matched (`autotune.choice.best`).
 
     `best("a6000", (4096, 4096, 4096)).config["BM"]`. Raises InputError, and NothingFound where nothing is
     legal.
     """
-    from autotune.spec_yaml import load_spec
+    from autotune.spec.load import load_spec
     from autotune.store import open_store
     from autotune.target import find_target
 
@@ -62,8 +62,8 @@ def export(
 
     Raises InputError, and NothingFound where no size is given and none has a result.
     """
-    from autotune.export import export as write
-    from autotune.spec_yaml import load_spec
+    from autotune.exporter import export as write
+    from autotune.spec.load import load_spec
     from autotune.store import open_store
     from autotune.target import find_target
 
@@ -99,7 +99,7 @@ def _answer(
     folders: Sequence[Path],
     protocol: Protocol | None,
 ) -> Answer:
-    from autotune.best import Question, best_from
+    from autotune.choice.best import Question, best_from
 
     environment = target.local.environment if target.local else None
     return best_from(store, Question.of(spec, target.gpu, problem, environment, protocol), folders)
@@ -113,7 +113,7 @@ def _entry(
     folders: Sequence[Path],
     protocol: Protocol | None,
 ) -> ExportEntry:
-    from autotune.export import ExportEntry
+    from autotune.exporter import ExportEntry
 
     answer = _answer(store, spec, target, problem, folders, protocol)
     baseline = _baseline(store, answer.record, folders) if answer.record else None
@@ -122,8 +122,8 @@ def _entry(
 
 def _baseline(store: Store, record: TrialRecord, folders: Sequence[Path]) -> TrialRecord | None:
     """The vendor library's time in the session of the record: only those two were measured alike."""
+    from autotune.choice.shipped import shipped_records
     from autotune.records import Round
-    from autotune.shipped import shipped_records
     from autotune.store import RecordQuery
 
     own = store.records(RecordQuery(session=record.session, round=Round.BASELINE))
@@ -137,10 +137,10 @@ def _baseline(store: Store, record: TrialRecord, folders: Sequence[Path]) -> Tri
 
 def _known_problems(store: Store, spec: KernelSpec, target: Target, folders: Sequence[Path]) -> list[Problem]:
     """The problems that have results with the present template, own and shipped."""
-    from autotune.best import device_key
+    from autotune.choice.best import device_key
+    from autotune.choice.shipped import shipped_records
     from autotune.records import Status
     from autotune.render import kernel_hash
-    from autotune.shipped import shipped_records
     from autotune.store import RecordQuery
 
     device, current = device_key(target.gpu), kernel_hash(spec)

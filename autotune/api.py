@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from autotune.errors import GpuUnavailable, InputError, NothingFound
 from autotune.problem import Problem
 from autotune.protocol import Protocol
-from autotune.spec import KernelSpec
+from autotune.spec.kernel_spec import KernelSpec
 
 if TYPE_CHECKING:
-    from autotune.search.progress import Progress
-    from autotune.search.request import StudyRequest, StudyResult
     from autotune.store import Store
+    from autotune.study.progress import Progress
+    from autotune.study.request import StudyRequest, StudyResult
     from autotune.trial import Stages
 
 DEFAULT_TRIALS = 200
@@ -46,13 +46,13 @@ def search(
     raises GpuUnavailable. The same study name goes on where an earlier run stopped. `trials` and `time_s` are
     per size. Raises InputError, and NothingFound where no size got any time.
     """
-    from autotune.compile_pool import CompilePool
-    from autotune.gpu_stages import GpuStages
+    from autotune.compile.pool import CompilePool
+    from autotune.device.stages import GpuStages
     from autotune.predicted_stages import PredictedStages, environment_without_gpu, identity_of
-    from autotune.search.request import StudyRequest
-    from autotune.search.strategies import check_strategy
-    from autotune.spec_yaml import load_spec
+    from autotune.spec.load import load_spec
     from autotune.store import open_store
+    from autotune.study.request import StudyRequest
+    from autotune.study.strategies import check_strategy
     from autotune.target import find_target
 
     spec = kernel if isinstance(kernel, KernelSpec) else load_spec(kernel, folders)
@@ -101,8 +101,8 @@ def _run_all(
     on_event: Callable[[Progress], None] | None,
 ) -> list[StudyResult]:
     """One result per request, fewer after an interrupt; raises NothingFound where all came to nothing."""
-    from autotune.search.request import StudyResult
-    from autotune.search.study import run_study
+    from autotune.study.request import StudyResult
+    from autotune.study.study import run_study
 
     results: list[StudyResult] = []
     failures: list[NothingFound] = []

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from autotune.config import Value
 from autotune.errors import InputError
-from autotune.spec import KernelSpec, SharedAccess
+from autotune.spec.kernel_spec import KernelSpec, SharedAccess
 
 LANES = 32
 BANKS = 32

@@ -9,7 +9,7 @@ from autotune.config import Config
 from autotune.gpu import GpuSpec
 from autotune.problem import Problem
 from autotune.records import Resources
-from autotune.spec import KernelSpec
+from autotune.spec.kernel_spec import KernelSpec
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Union
 
-Value = Union[bool, int, float, str, tuple["Value", ...]]
+Value = bool | int | float | str | tuple["Value", ...]
 """What a parameter may be; bool is kept apart from int everywhere."""
 
 

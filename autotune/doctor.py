@@ -89,7 +89,7 @@ def _packages() -> Iterator[Finding]:
 
 
 def _nvrtc() -> Iterator[Finding]:
-    from autotune import nvrtc
+    from autotune.compile import nvrtc
 
     try:
         version = nvrtc.version()
@@ -103,10 +103,10 @@ def _nvrtc() -> Iterator[Finding]:
 
 def _test_compile() -> Iterator[Finding]:
     """A real compilation, in a process of its own like all compilations of a search."""
-    from autotune import nvrtc
     from autotune.candidate import Source
-    from autotune.compile_pool import CompilePool
-    from autotune.cubin import read_cubin
+    from autotune.compile import nvrtc
+    from autotune.compile.cubin import read_cubin
+    from autotune.compile.pool import CompilePool
     from autotune.errors import AutotuneError
 
     try:
@@ -144,7 +144,7 @@ def _test_compile() -> Iterator[Finding]:
 
 
 def _headers() -> Iterator[Finding]:
-    from autotune.headers import toolkit_folders
+    from autotune.compile.headers import toolkit_folders
 
     for folder in toolkit_folders():
         if (folder / "cuda_fp16.h").is_file():
@@ -179,7 +179,7 @@ def _host_compiler() -> Iterator[Finding]:
 
 
 def _driver() -> Iterator[Finding]:
-    from autotune import nvml
+    from autotune.device import nvml
 
     versions = nvml.driver_versions()
     if not versions.driver:
@@ -191,8 +191,9 @@ def _driver() -> Iterator[Finding]:
 
 
 def _gpus() -> Iterator[Finding]:
-    from autotune import nvml, nvrtc
-    from autotune.device import local_gpus
+    from autotune.compile import nvrtc
+    from autotune.device import nvml
+    from autotune.device.local import local_gpus
 
     boards = nvml.boards()
     if not boards:
@@ -221,8 +222,9 @@ def _gpus() -> Iterator[Finding]:
 
 
 def _fit() -> Iterator[Finding]:
-    from autotune import nvml, nvrtc
-    from autotune.compile import toolkit_too_new
+    from autotune.compile import nvrtc
+    from autotune.compile.compiler import toolkit_too_new
+    from autotune.device import nvml
 
     cuda = nvml.driver_versions().cuda
     if not cuda:
@@ -243,7 +245,7 @@ def _fit() -> Iterator[Finding]:
 
 
 def _cupy() -> Iterator[Finding]:
-    from autotune import nvml
+    from autotune.device import nvml
 
     cuda = nvml.driver_versions().cuda
     major = cuda.split(".")[0] or "13"
@@ -295,7 +297,7 @@ def _database(name: str | None) -> Iterator[Finding]:
 
 
 def _cache() -> Iterator[Finding]:
-    from autotune.compile import DEFAULT_OPTIONS
+    from autotune.compile.compiler import DEFAULT_OPTIONS
 
     yield _writable(
         "cache", DEFAULT_OPTIONS.cache_folder, "set AUTOTUNE_CACHE to a folder that can be written"

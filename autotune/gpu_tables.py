@@ -25,7 +25,7 @@ from pydantic import (
 from autotune.errors import InputError, nearest_name
 from autotune.gpu import GpuSpec
 from autotune.paths import shipped
-from autotune.yaml_file import Key, YamlFile, read_yaml, shortened
+from autotune.spec.yaml_file import Key, YamlFile, read_yaml, shortened
 
 CAPABILITIES_FILE = "compute_capabilities.yaml"
 

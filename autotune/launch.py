@@ -10,7 +10,7 @@ from autotune.errors import InputError
 from autotune.expressions import Expression
 from autotune.gpu import GpuSpec
 from autotune.problem import Problem
-from autotune.spec import ArrayArgument, KernelSpec, PitchArgument, ScalarArgument, SizeArgument
+from autotune.spec.kernel_spec import ArrayArgument, KernelSpec, PitchArgument, ScalarArgument, SizeArgument
 
 WIDEST_ACCESS_BYTES = 16
 """The widest a thread loads or stores at once: alignment beyond it changes nothing."""

@@ -16,10 +16,10 @@ from autotune.launch import config_names, dimensions, whole_number
 from autotune.occupancy import registers_per_warp
 from autotune.problem import Problem
 from autotune.records import Resources
-from autotune.spec import KernelSpec, Rule
+from autotune.spec.kernel_spec import KernelSpec, Rule
 
 if TYPE_CHECKING:
-    from autotune.space import SearchSpace
+    from autotune.space.search_space import SearchSpace
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def gpu_rules(spec: KernelSpec, gpu: GpuSpec) -> tuple[GpuRule, ...]:
 
 def search_space(spec: KernelSpec, gpu: GpuSpec, problem: Problem | None = None) -> SearchSpace:
     """The legal configs of a spec on a GPU; without a problem, those that are legal for some problem."""
-    from autotune.space import SearchSpace
+    from autotune.space.search_space import SearchSpace
 
     rules = [*spec.constraints, *(limit.rule for limit in gpu_rules(spec, gpu))]
     constants: dict[str, Value] = dict(gpu.names())

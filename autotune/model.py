@@ -43,7 +43,7 @@ from autotune.occupancy import occupancy
 from autotune.problem import Problem
 from autotune.problems import bytes_moved, flops
 from autotune.records import Resources
-from autotune.spec import KernelSpec, SharedAccess
+from autotune.spec.kernel_spec import KernelSpec, SharedAccess
 
 LAUNCH_MS = 0.002
 """Shortest time between two kernels of a replayed graph."""

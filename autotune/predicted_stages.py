@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import autotune
-from autotune import nvrtc
 from autotune.candidate import Candidate, Runnable
-from autotune.compile_ahead import CompileAhead
-from autotune.compile_pool import CompilePool
+from autotune.compile import nvrtc
+from autotune.compile.ahead import CompileAhead
+from autotune.compile.pool import CompilePool
 from autotune.gpu import GpuSpec
 from autotune.model import predict_ms
 from autotune.occupancy import with_occupancy

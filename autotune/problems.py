@@ -9,7 +9,7 @@ from autotune.config import Value, value_text
 from autotune.errors import InputError, nearest_name
 from autotune.expressions import Expression
 from autotune.problem import Problem
-from autotune.spec import KernelSpec, ProblemClass
+from autotune.spec.kernel_spec import KernelSpec, ProblemClass
 
 MAX_SIZE = 2**31 - 1
 """Sizes and leading dimensions reach the kernel as 32-bit integers."""

@@ -134,7 +134,9 @@ class Outcome:
     def __post_init__(self) -> None:
         has_time = self.measurement is not None or self.predicted_ms is not None
         if has_time != self.status.timed:
-            raise ValueError(f"a record holds a time exactly when its status is ok or dropped, got {self.status}")
+            raise ValueError(
+                f"a record holds a time exactly when its status is ok or dropped, got {self.status}"
+            )
         if (self.predicted_ms is not None) != (self.origin is Origin.PREDICTED and self.status.timed):
             raise ValueError("predicted_ms belongs to timed trials of predicted origin, and to them alone")
         if not self.status.timed and not self.reason:

@@ -27,7 +27,7 @@ from autotune.gpu import GpuSpec
 from autotune.launch import config_names
 from autotune.paths import find
 from autotune.problem import Problem
-from autotune.spec import ArrayArgument, KernelSpec, ScalarArgument
+from autotune.spec.kernel_spec import ArrayArgument, KernelSpec, ScalarArgument
 
 
 def render(spec: KernelSpec, gpu: GpuSpec, problem: Problem, config: Config) -> Source:
@@ -61,7 +61,7 @@ def kernel_hash(spec: KernelSpec) -> str:
 
     Template text with everything included, entry, element type, launch, arguments, and of the derived names
     and variants those that reach the template or the launch. Parameter values and constraints are left out:
-    they make the space, see `autotune.spec_yaml.space_hash`.
+    they make the space, see `autotune.spec.load.space_hash`.
     """
     used = _used_names(spec)
     expressions = {**spec.derived, **spec.variants}

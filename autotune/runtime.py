@@ -21,7 +21,7 @@ from autotune.launch import plan_launch
 from autotune.problem import Problem
 from autotune.problems import make_problem
 from autotune.references import Array
-from autotune.spec import ArrayArgument, KernelSpec, ScalarArgument
+from autotune.spec.kernel_spec import ArrayArgument, KernelSpec, ScalarArgument
 
 Choose = Callable[[Problem], Config]
 """The configuration for a problem."""
@@ -238,7 +238,7 @@ def load(
     `load("sgemm")(A, B, out=C, alpha=1.0, beta=0.5)` gives alpha * A @ B + beta * C. `gpu` may name the GPU
     that is expected; another one is then refused.
     """
-    from autotune.spec_yaml import load_spec
+    from autotune.spec.load import load_spec
 
     spec = kernel if isinstance(kernel, KernelSpec) else load_spec(kernel, folders)
     return TunedKernel(spec, gpu, db, folders)
@@ -247,11 +247,11 @@ def load(
 def _tune(
     spec: KernelSpec, problem: Problem, ordinal: int, gpu: str, db: str | Path | None, folders: Sequence[Path]
 ) -> Tuned:
-    from autotune import nvml
-    from autotune.best import Question, best_from
-    from autotune.compile import compile_source
-    from autotune.device import as_local_gpu, describe_device, select_gpu
-    from autotune.launcher import Launcher
+    from autotune.choice.best import Question, best_from
+    from autotune.compile.compiler import compile_source
+    from autotune.device import nvml
+    from autotune.device.launcher import Launcher
+    from autotune.device.local import as_local_gpu, describe_device, select_gpu
     from autotune.render import render
     from autotune.store import open_store
 

@@ -10,7 +10,7 @@ import yaml
 
 from autotune.errors import InputError, nearest_name
 from autotune.paths import find, shipped
-from autotune.spec import KernelSpec
+from autotune.spec.kernel_spec import KernelSpec
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from autotune.errors import GpuUnavailable, InputError
 from autotune.gpu import GpuSpec
 
 if TYPE_CHECKING:
-    from autotune.device import LocalGpu
+    from autotune.device.local import LocalGpu
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ def find_target(name: str, folders: Sequence[Path] = ()) -> Target:
 
     Raises GpuUnavailable for `local` and boards that are not here, InputError for names that no table knows.
     """
-    from autotune.device import local_gpus
+    from autotune.device.local import local_gpus
     from autotune.gpu_tables import find_gpu
 
     boards = local_gpus()

@@ -1,4 +1,7 @@
-"""One trial, start to end: legality, render, compile, legality again, verify, measure. Each early return is an outcome."""
+"""One trial, start to end: legality, render, compile, legality again, verify, measure.
+
+Each early return is an outcome.
+"""
 
 from __future__ import annotations
 

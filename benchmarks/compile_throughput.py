@@ -14,12 +14,13 @@ from concurrent.futures import wait
 from pathlib import Path
 
 import numpy as np
-from autotune.compile_pool import CompilePool
+
+from autotune.compile.pool import CompilePool
 from autotune.gpu_tables import find_gpu
 from autotune.legality import search_space
 from autotune.problems import make_problem
 from autotune.render import render
-from autotune.spec_yaml import load_spec
+from autotune.spec.load import load_spec
 
 
 def main() -> None:

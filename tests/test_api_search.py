@@ -4,16 +4,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from autotune import api, device, target
-from autotune.compile_pool import CompilePool
+from fakes.toy import toy_request, toy_spec
+
+from autotune import api, target
+from autotune.compile.pool import CompilePool
+from autotune.device import local as device
 from autotune.errors import GpuUnavailable, InputError, NothingFound
 from autotune.predicted_stages import PredictedStages
 from autotune.records import Origin, Status
-from autotune.search.study import run_study
-from autotune.spec import KernelSpec
+from autotune.spec.kernel_spec import KernelSpec
 from autotune.store import RecordQuery, open_store
-
-from fakes.toy import toy_request, toy_spec
+from autotune.study.study import run_study
 
 
 @pytest.fixture(autouse=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from autotune.banks import access_costs, count_wavefronts, wavefronts
 from autotune.errors import InputError
 from autotune.expressions import Expression
-from autotune.spec import SharedAccess
-from autotune.spec_yaml import load_spec
-from hypothesis import given
-from hypothesis import strategies as st
+from autotune.spec.kernel_spec import SharedAccess
+from autotune.spec.load import load_spec
 
 
 def access(address: str, width: str = "1") -> SharedAccess:

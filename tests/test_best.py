@@ -4,17 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes.trials import DEVICE, ENVIRONMENT, baseline, config, measured, predicted, problem, trial
+
 from autotune import paths
-from autotune.best import Answer, Layer, Match, Question, best_from, find_best, staleness
+from autotune.choice.best import Answer, Layer, Match, Question, best_from, find_best, staleness
+from autotune.choice.shipped import shipped_records
 from autotune.config import Config
 from autotune.errors import NothingFound, StoreError
 from autotune.problem import Problem
 from autotune.records import DeviceIdentity, Origin, Outcome, Round, TrialRecord
-from autotune.shipped import shipped_records
 from autotune.store import MergeReport, RecordQuery, open_store
 from autotune.store.jsonl import write_records
-
-from fakes.trials import DEVICE, ENVIRONMENT, baseline, config, measured, predicted, problem, trial
 
 pytestmark = pytest.mark.usefixtures("user_data")
 
@@ -286,7 +286,7 @@ def test_shipped_records_are_found_once_and_by_device(
 def test_a_question_about_a_real_kernel() -> None:
     from autotune.gpu_tables import find_gpu
     from autotune.problems import make_problem
-    from autotune.spec_yaml import load_spec
+    from autotune.spec.load import load_spec
 
     spec, gpu = load_spec("sgemm"), find_gpu("a6000")
     asked = Question.of(spec, gpu, make_problem(spec, 4096))

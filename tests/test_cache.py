@@ -10,7 +10,8 @@ import time
 from pathlib import Path
 
 import pytest
-from autotune.cache import IN_USE_S, Artifact, Cache, key_of
+
+from autotune.compile.cache import IN_USE_S, Artifact, Cache, key_of
 from autotune.errors import InputError
 from autotune.records import Resources
 
@@ -67,7 +68,7 @@ def test_processes_that_race_for_one_key_all_get_whole_entries(tmp_path: Path) -
 import sys, time
 sys.path[:0] = {[str(Path(__file__).parent), str(Path(__file__).parent.parent)]!r}
 from pathlib import Path
-from autotune.cache import Cache, key_of
+from autotune.compile.cache import Cache, key_of
 from test_cache import artifact
 cache = Cache(Path({str(tmp_path)!r}))
 while time.time() < float(sys.argv[1]): pass

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from autotune.child_errors import ChildDied, ChildRaised, ChildTimeout, ChildTooBig
-from autotune.child_process import OUTPUT_TAIL_BYTES, ChildProcess
+
+from autotune.child.errors import ChildDied, ChildRaised, ChildTimeout, ChildTooBig
+from autotune.child.process import OUTPUT_TAIL_BYTES, ChildProcess
 from autotune.errors import InputError
 
 MODULE = "fakes.child_jobs"
@@ -128,7 +129,7 @@ def test_nothing_outlives_the_parent_however_it_ends(end: signal.Signals) -> Non
     # The program comes on standard input: no file, no __main__ guard.
     program = f"""
 import threading, time
-from autotune.child_process import ChildProcess
+from autotune.child.process import ChildProcess
 child = ChildProcess({MODULE!r})
 near, far = child.request(("children",), 60)
 print(child.pid, near, far, flush=True)

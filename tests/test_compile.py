@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from autotune import headers
+
 from autotune.candidate import Source
-from autotune.compile import CompileOptions, compile_key, compile_source, excerpt, toolkit_too_new
-from autotune.cubin import architecture, kernel_names, read_cubin
+from autotune.compile import headers
+from autotune.compile.compiler import CompileOptions, compile_key, compile_source, excerpt, toolkit_too_new
+from autotune.compile.cubin import architecture, kernel_names, read_cubin
+from autotune.compile.nvrtc import architectures, version
+from autotune.compile.ptxas import parse_log
 from autotune.errors import InputError, StageFailure
-from autotune.nvrtc import architectures, version
-from autotune.ptxas import parse_log
 from autotune.records import Status
 
 PLAIN = 'extern "C" __global__ void plain(float* p) { p[threadIdx.x] *= 2; }\n'
@@ -103,7 +104,7 @@ def test_whatever_decides_the_code_decides_the_key(
     keys.append(compile_key(source, "sm_86", CompileOptions(flags=("--use_fast_math",))))
     helper.write_text("#define TWO 2.0f\n")
     keys.append(compile_key(source, "sm_86", options))
-    monkeypatch.setattr("autotune.compile.version", lambda: "99.9")
+    monkeypatch.setattr("autotune.compile.compiler.version", lambda: "99.9")
     keys.append(compile_key(source, "sm_86", options))
     assert len(set(keys)) == len(keys)
 
@@ -286,7 +287,7 @@ def test_line_info_leaves_the_code_as_it_is(template: Path, options: CompileOpti
 
 def test_importing_loads_no_compiler() -> None:
     program = (
-        "import sys, autotune.compile, autotune.compile_pool\n"
+        "import sys, autotune.compile.compiler, autotune.compile.pool\n"
         "sys.exit(any(name.startswith('cuda') for name in sys.modules))"
     )
     assert (

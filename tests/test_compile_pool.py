@@ -13,9 +13,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from autotune.candidate import Source
-from autotune.compile import EXCERPT_CHARS
-from autotune.compile_pool import CompilePool, default_workers
+from autotune.compile.compiler import EXCERPT_CHARS
+from autotune.compile.pool import CompilePool, default_workers
 from autotune.errors import AutotuneError, StageFailure
 from autotune.records import Status
 
@@ -135,7 +136,7 @@ def test_an_interrupt_ends_a_script_without_a_guard_and_leaves_nothing(tmp_path:
     program = f"""
 from pathlib import Path
 from autotune.candidate import Source
-from autotune.compile_pool import CompilePool
+from autotune.compile.pool import CompilePool
 pool = CompilePool(workers=2, cache=Path({str(tmp_path)!r}), compiler={OBEY!r})
 future = pool.submit(Source("spawn {pids_file}", "k", Path("k.cu.j2")), "sm_86")
 try:

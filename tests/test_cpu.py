@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from autotune.candidate import BufferPlan, LaunchPlan, ScalarPlan, Source
 from autotune.config import Config
 from autotune.cpu import check_on_cpu, run_on_cpu
@@ -16,7 +17,7 @@ from autotune.gpu_tables import find_gpu
 from autotune.problems import make_problem
 from autotune.records import Status
 from autotune.references import Array
-from autotune.spec_yaml import load_spec
+from autotune.spec.load import load_spec
 
 
 @pytest.fixture(autouse=True, scope="module")

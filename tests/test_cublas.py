@@ -1,13 +1,13 @@
 import numpy as np
 import pytest
-from autotune.cublas import Cublas, version_text
-from autotune.errors import InputError, StageFailure
-from autotune.measure import BufferSets
-from autotune.messages import Workload
-from autotune.protocol import Protocol
-
 from fakes.cublas import FakeCublasLibrary
 from fakes.gpu import FakeGpu, buffer, gemm_launch, runnable
+
+from autotune.device.cublas import Cublas, version_text
+from autotune.device.measure import BufferSets
+from autotune.device.messages import Workload
+from autotune.errors import InputError, StageFailure
+from autotune.protocol import Protocol
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])
@@ -36,7 +36,7 @@ def test_refusals_are_told():
     library.cublasSetMathMode = lambda *_: 7
     with pytest.raises(StageFailure, match="cublasSetMathMode returned status 7"):
         Cublas(7, gpu.allocate(64), gpu.address, library)
-    from autotune.cublas import matrices
+    from autotune.device.cublas import matrices
 
     with pytest.raises(InputError, match="three float32 matrices"):
         matrices([buffer("X", "in", (4, 4))])

@@ -7,15 +7,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from autotune.candidate import CompiledKernel
-from autotune.cuda_device import CudaDevice
-from autotune.errors import GpuUnavailable, StageFailure
-from autotune.records import Resources, Status
-
 from fakes.devices import facts
 from fakes.gpu import gemm_launch
 
-PACKAGE = Path(__file__).parents[1] / "autotune"
+from autotune.candidate import CompiledKernel
+from autotune.device.cuda_device import CudaDevice
+from autotune.errors import GpuUnavailable, StageFailure
+from autotune.records import Resources, Status
+
+PACKAGE = Path(__file__).parents[1] / "autotune" / "device"
 
 
 def test_every_name_used_exists_in_cupy_and_in_the_bindings():
@@ -30,7 +30,7 @@ def test_every_name_used_exists_in_cupy_and_in_the_bindings():
     assert [f"{where}.{name}" for where, name in used if not hasattr(names[where], name)] == []
     for name in re.findall(r"cupy\.cuda\.([A-Za-z_]+)", text):
         assert hasattr(cupy.cuda, name), name
-    text = (PACKAGE / "device.py").read_text()
+    text = (PACKAGE / "local.py").read_text()
     for name in re.findall(r"driver\.(cu[A-Za-z_]+)", text):
         assert hasattr(bindings, name), name
     attributes = re.findall(r'ask\("([A-Z_]+)"\)', text)
@@ -187,7 +187,7 @@ def test_T43_missing_entry_names_what_is_there(cuda, monkeypatch):
     cuda.driver.fails["moduleGetFunction"] = 500
     with pytest.raises(StageFailure, match="no kernel 'sgemm'"), cuda.device.loaded(cuda.kernel):
         pass
-    monkeypatch.setattr("autotune.cuda_device.kernel_names", lambda image: ("_Z5sgemmi", "other"))
+    monkeypatch.setattr("autotune.device.cuda_device.kernel_names", lambda image: ("_Z5sgemmi", "other"))
     with pytest.raises(StageFailure, match="it has: _Z5sgemmi, other"), cuda.device.loaded(cuda.kernel):
         pass
     assert names(cuda).count("moduleUnload") == 2

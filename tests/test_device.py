@@ -2,12 +2,13 @@ import shutil
 import sys
 
 import pytest
-from autotune import device, nvml
-from autotune.device import local_gpus, mig_profile, select_gpu, uuid_text
+from fakes.devices import FakeNvml, facts
+
+from autotune.device import local as device
+from autotune.device import nvml
+from autotune.device.local import local_gpus, mig_profile, select_gpu, uuid_text
 from autotune.errors import GpuUnavailable, InputError
 from autotune.records import ClockReading
-
-from fakes.devices import FakeNvml, facts
 
 A6000 = {
     "pci": "0000:18:00",

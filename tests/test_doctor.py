@@ -6,7 +6,10 @@ import stat
 from pathlib import Path
 
 import pytest
-from autotune import doctor, nvml, nvrtc
+
+from autotune import doctor
+from autotune.compile import nvrtc
+from autotune.device import nvml
 from autotune.doctor import Finding, diagnose
 
 

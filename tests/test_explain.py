@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from autotune.candidate import Candidate
 from autotune.config import Config, Value
 from autotune.explain import explain
@@ -12,7 +13,7 @@ from autotune.gpu_tables import find_gpu
 from autotune.legality import violations
 from autotune.problems import make_problem
 from autotune.records import Resources
-from autotune.spec_yaml import load_spec
+from autotune.spec.load import load_spec
 
 A6000, H200 = find_gpu("a6000"), find_gpu("h200")
 SGEMM = load_spec("sgemm")

@@ -5,17 +5,17 @@ import stat
 from pathlib import Path
 
 import pytest
-from autotune.config import Config
-from autotune.errors import InputError
-from autotune.export import export
-from autotune.export.entries import ExportEntry, cover, distance, unique_sizes
-from autotune.gpu_tables import find_gpu
-from autotune.spec import KernelSpec
-from autotune.spec_yaml import load_spec
+from fakes.exported import entry, scale_spec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fakes.exported import entry, scale_spec
+from autotune.config import Config
+from autotune.errors import InputError
+from autotune.exporter import export
+from autotune.exporter.entries import ExportEntry, cover, distance, unique_sizes
+from autotune.gpu_tables import find_gpu
+from autotune.spec.kernel_spec import KernelSpec
+from autotune.spec.load import load_spec
 
 GPU = find_gpu("a6000")
 SGEMM = load_spec("sgemm")

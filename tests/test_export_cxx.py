@@ -6,12 +6,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fakes.exported import host_program
+
 from autotune.config import Value
 from autotune.errors import InputError
-from autotune.export.cxx import HELPERS, Code, Strings, Translator
+from autotune.exporter.cxx import HELPERS, Code, Strings, Translator
 from autotune.expressions import Expression, Undefined
-
-from fakes.exported import host_program
 
 RUNTIME = {"M": "int", "N": "int", "x": "float", "flag": "bool", "mode": "string"}
 KNOWN: dict[str, Value] = {"BM": 128, "BK": 16, "pad": True, "half": 0.5, "LOAD": "cpasync"}

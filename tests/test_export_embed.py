@@ -3,9 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from autotune.candidate import Source
 from autotune.errors import InputError
-from autotune.export.embed import embed, identifiers, shielded_names, without_comments
+from autotune.exporter.embed import embed, identifiers, shielded_names, without_comments
 
 
 def source(text: str, entry: str = "sgemm", folder: Path = Path("/nowhere")) -> Source:

@@ -6,18 +6,18 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from fakes.exported import TESTS, entry, host_program, nvcc, scale_spec
+
 from autotune.config import Config
 from autotune.errors import InputError
-from autotune.export import default_entry, export
-from autotune.export.entries import FAR, ExportEntry, distance
-from autotune.export.header import header_text
+from autotune.exporter import default_entry, export
+from autotune.exporter.entries import FAR, ExportEntry, distance
+from autotune.exporter.header import header_text
 from autotune.gpu_tables import find_gpu
 from autotune.legality import violations
 from autotune.problems import make_problem
-from autotune.spec import KernelSpec
-from autotune.spec_yaml import load_spec
-
-from fakes.exported import TESTS, entry, host_program, nvcc, scale_spec
+from autotune.spec.kernel_spec import KernelSpec
+from autotune.spec.load import load_spec
 
 GPU = find_gpu("a6000")
 EXAMPLE = TESTS.parent / "examples" / "cpp"

@@ -3,15 +3,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from fakes.exported import scale_spec
+
 from autotune.config import Config
 from autotune.errors import InputError
-from autotune.export.variants import MAX_ROWS, class_rules, compiled_rows
+from autotune.exporter.variants import MAX_ROWS, class_rules, compiled_rows
 from autotune.gpu_tables import find_gpu
 from autotune.problems import make_problem
-from autotune.spec import KernelSpec
-from autotune.spec_yaml import load_spec
-
-from fakes.exported import scale_spec
+from autotune.spec.kernel_spec import KernelSpec
+from autotune.spec.load import load_spec
 
 GPU = find_gpu("a6000")
 

@@ -4,11 +4,12 @@ import pickle
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from autotune.columns import as_column
 from autotune.errors import InputError
 from autotune.expressions import MAX_DEPTH, MAX_LENGTH, Expression, Undefined
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 NAMES = {
     "BM": 128,

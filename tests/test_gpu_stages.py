@@ -5,19 +5,19 @@ import time
 from pathlib import Path
 
 import pytest
-from autotune.child_errors import ChildDied, ChildRaised, ChildTimeout
-from autotune.cuda_errors import failure as cuda_failure
-from autotune.device import LocalGpu
-from autotune.device_lock import device_lock
+from fakes.devices import facts
+from fakes.gpu import GPU, gemm_launch, runnable
+
+from autotune.child.errors import ChildDied, ChildRaised, ChildTimeout
+from autotune.device.cuda_errors import failure as cuda_failure
+from autotune.device.local import LocalGpu
+from autotune.device.lock import device_lock
+from autotune.device.messages import Hello, Measure, Prepare, Stats, Verify, WorkerStats
+from autotune.device.stages import STARTS, GpuStages
 from autotune.errors import GpuUnavailable, StageFailure
-from autotune.gpu_stages import STARTS, GpuStages
-from autotune.messages import Hello, Measure, Prepare, Stats, Verify, WorkerStats
 from autotune.protocol import Protocol
 from autotune.records import Accuracy, DeviceIdentity, Environment, Measurement, Status
 from autotune.trial import Timed
-
-from fakes.devices import facts
-from fakes.gpu import GPU, gemm_launch, runnable
 
 RUN = runnable(gemm_launch(16, 16, 16))
 ACCURACY = Accuracy(0.5, 4.0, 256)
@@ -217,7 +217,7 @@ def test_board_is_locked_across_processes(tmp_path):
 
 
 def test_T09_hang_and_crash_in_a_real_process(tmp_path):
-    from autotune.child_process import ChildProcess
+    from autotune.child.process import ChildProcess
 
     children = []
 

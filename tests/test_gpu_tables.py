@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from autotune.errors import InputError
 from autotune.gpu_tables import BoardTable, find_gpu, list_gpus, table_for_device
 from autotune.paths import shipped
-from autotune.yaml_file import read_yaml
+from autotune.spec.yaml_file import read_yaml
 
 GIB = 2**30
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from autotune.headers import included_files, missing_header, toolkit_candidates, toolkit_folders
+
+from autotune.compile.headers import included_files, missing_header, toolkit_candidates, toolkit_folders
 
 
 def test_included_files_are_followed_and_circles_end(tmp_path: Path) -> None:

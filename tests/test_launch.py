@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+
 from autotune.candidate import BufferPlan, ScalarPlan
 from autotune.config import Config
 from autotune.errors import InputError
@@ -12,8 +13,8 @@ from autotune.expressions import Expression
 from autotune.gpu_tables import find_gpu
 from autotune.launch import buffer_layout, config_names, item_bytes, plan_launch
 from autotune.problems import make_problem
-from autotune.spec import ArrayArgument, LaunchSpec
-from autotune.spec_yaml import load_spec
+from autotune.spec.kernel_spec import ArrayArgument, LaunchSpec
+from autotune.spec.load import load_spec
 
 A6000 = find_gpu("a6000")
 SGEMM = load_spec("sgemm")

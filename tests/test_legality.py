@@ -6,6 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from autotune.candidate import LaunchPlan
 from autotune.config import Config, Value
 from autotune.expressions import Expression
@@ -15,10 +18,8 @@ from autotune.legality import nearest_legal, resource_violations, search_space, 
 from autotune.occupancy import with_occupancy
 from autotune.problems import make_problem
 from autotune.records import Resources
-from autotune.spec import LaunchSpec, Rule
-from autotune.spec_yaml import load_spec
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from autotune.spec.kernel_spec import LaunchSpec, Rule
+from autotune.spec.load import load_spec
 
 A6000, H200, T4 = find_gpu("a6000"), find_gpu("h200"), find_gpu("t4")
 SGEMM = load_spec("sgemm")

@@ -4,14 +4,14 @@ import statistics
 
 import numpy as np
 import pytest
+from fakes.gpu import GPU, FakeGpu, gemm_launch, runnable
+
+from autotune.device.measure import BufferSets, compare_calls, measure_call, refuse_implausible, sets_wanted
+from autotune.device.messages import Workload
+from autotune.device.sampling import clearly_slower, enough, half_width, joined
 from autotune.errors import StageFailure
-from autotune.measure import BufferSets, compare_calls, measure_call, refuse_implausible, sets_wanted
-from autotune.messages import Workload
 from autotune.protocol import Protocol
 from autotune.records import ClockReading, Measurement, Status
-from autotune.sampling import clearly_slower, enough, half_width, joined
-
-from fakes.gpu import GPU, FakeGpu, gemm_launch, runnable
 
 COLD, WARM = Protocol(), Protocol().warm()
 

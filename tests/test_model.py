@@ -7,6 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from autotune.candidate import Candidate
 from autotune.config import Config, Value
 from autotune.errors import InputError
@@ -16,10 +19,8 @@ from autotune.legality import search_space
 from autotune.model import LAUNCH_MS, config_columns, predict_ms, rank, sustained_clock_mhz
 from autotune.problems import flops, make_problem
 from autotune.records import Resources
-from autotune.spec import KernelSpec
-from autotune.spec_yaml import load_spec
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from autotune.spec.kernel_spec import KernelSpec
+from autotune.spec.load import load_spec
 
 H200, A6000 = find_gpu("h200"), find_gpu("a6000")
 SGEMM = load_spec("sgemm")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
 from autotune.candidate import LaunchPlan
 from autotune.gpu_tables import find_gpu, list_gpus
 from autotune.occupancy import occupancy, with_occupancy
 from autotune.records import Resources
-from hypothesis import given
-from hypothesis import strategies as st
 
 A6000, H200, T4 = find_gpu("a6000"), find_gpu("h200"), find_gpu("t4")
 

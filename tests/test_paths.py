@@ -1,4 +1,5 @@
 import pytest
+
 from autotune import paths
 from autotune.errors import InputError
 

@@ -1,7 +1,8 @@
 import pytest
+
 from autotune.errors import InputError
 from autotune.problems import bytes_moved, flops, make_problem, packed_pitches, parse_size
-from autotune.spec_yaml import load_spec
+from autotune.spec.load import load_spec
 
 SGEMM = load_spec("sgemm")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.ptxas import parse_log
+from autotune.compile.ptxas import parse_log
 from autotune.records import Resources
 
 LOG = """\

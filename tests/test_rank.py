@@ -3,11 +3,11 @@ from __future__ import annotations
 import random
 
 import pytest
-from autotune.config import Config
-from autotune.rank import rank
-from autotune.records import Measurement, Origin, Outcome, Round, Status, TrialRecord
-
 from fakes.trials import baseline, config, failed, measured, trial
+
+from autotune.choice.rank import rank
+from autotune.config import Config
+from autotune.records import Measurement, Origin, Outcome, Round, Status, TrialRecord
 
 
 def order(records: list[TrialRecord]) -> list[object]:

@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+
 from autotune import references
 from autotune.errors import InputError
 from autotune.references import Expected, accuracy, get_reference, passes, worst_element

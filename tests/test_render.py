@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from autotune.config import Config
 from autotune.errors import InputError
 from autotune.expressions import Expression
@@ -15,10 +18,8 @@ from autotune.legality import search_space
 from autotune.problem import Problem
 from autotune.problems import make_problem
 from autotune.render import kernel_hash, render, unused_parameters
-from autotune.spec import KernelSpec, Parameter
-from autotune.spec_yaml import load_spec
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from autotune.spec.kernel_spec import KernelSpec, Parameter
+from autotune.spec.load import load_spec
 
 H200 = find_gpu("h200")
 SGEMM = load_spec("sgemm")

@@ -2,13 +2,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+
 from autotune import runtime
 from autotune.candidate import ScalarPlan
 from autotune.config import Config
+from autotune.device.launcher import Packed
 from autotune.errors import GpuUnavailable, InputError
 from autotune.gpu_tables import find_gpu
 from autotune.launch import plan_launch
-from autotune.launcher import Packed
 from autotune.runtime import Tuned, load
 
 

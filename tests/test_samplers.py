@@ -8,20 +8,20 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
+from fakes.toy import toy_gpu, toy_problem, toy_spec
+from optuna.trial import TrialState
+
 from autotune.config import Config
 from autotune.errors import InputError
 from autotune.gpu_tables import find_gpu
 from autotune.legality import search_space
 from autotune.problems import make_problem
 from autotune.records import Origin, Outcome, Status
-from autotune.search import samplers
-from autotune.search.brain import Brain
-from autotune.search.strategies import STRATEGIES, Subject, default_config, make_sampler
-from autotune.space import SearchSpace
-from autotune.spec_yaml import load_spec
-from optuna.trial import TrialState
-
-from fakes.toy import toy_gpu, toy_problem, toy_spec
+from autotune.space.search_space import SearchSpace
+from autotune.spec.load import load_spec
+from autotune.study import samplers
+from autotune.study.brain import Brain
+from autotune.study.strategies import STRATEGIES, Subject, default_config, make_sampler
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 

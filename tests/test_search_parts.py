@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from fakes.toy import toy_request, toy_spec
+
 from autotune.config import Config
 from autotune.records import Measurement, Origin, Outcome, Round, Status, TrialRecord
-from autotune.search.budget import Budget
-from autotune.search.final import choose_leaders, find_ties
-from autotune.search.interrupt import Interrupt
-from autotune.search.progress import FailureGroup, group_failures
-
-from fakes.toy import toy_request, toy_spec
+from autotune.study.budget import Budget
+from autotune.study.final import choose_leaders, find_ties
+from autotune.study.interrupt import Interrupt
+from autotune.study.progress import FailureGroup, group_failures
 
 
 class Clock:

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
 from autotune.candidate import LaunchPlan, ScalarPlan, Source
-from autotune.compile import CompileOptions, compile_source
+from autotune.compile.compiler import CompileOptions, compile_source
 from autotune.config import Config
 from autotune.cpu import check_launch
 from autotune.cpu.build import Sanitize
@@ -21,7 +22,7 @@ from autotune.problem import Problem
 from autotune.problems import make_problem
 from autotune.records import Resources, Status
 from autotune.render import render
-from autotune.spec_yaml import load_spec
+from autotune.spec.load import load_spec
 
 H200 = find_gpu("h200")
 SGEMM = load_spec("sgemm")

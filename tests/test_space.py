@@ -8,14 +8,15 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from autotune.config import Config
 from autotune.errors import InputError, NothingFound
 from autotune.expressions import Expression
-from autotune.space import SearchSpace
-from autotune.spec import Parameter, Rule
-from autotune.spec_yaml import load_spec
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from autotune.space.search_space import SearchSpace
+from autotune.spec.kernel_spec import Parameter, Rule
+from autotune.spec.load import load_spec
 
 
 def make(parameters, rules=(), derived=None, constants=None):

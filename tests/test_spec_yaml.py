@@ -5,12 +5,20 @@ import pickle
 from pathlib import Path
 
 import pytest
+
 from autotune.config import Config, value_text
 from autotune.errors import InputError
 from autotune.expressions import Expression
 from autotune.gpu import GpuSpec
-from autotune.spec import ArrayArgument, Parameter, PitchArgument, Rule, ScalarArgument, SizeArgument
-from autotune.spec_yaml import GPU_NAMES, list_kernels, load_spec, read_spec, space_hash
+from autotune.spec.kernel_spec import (
+    ArrayArgument,
+    Parameter,
+    PitchArgument,
+    Rule,
+    ScalarArgument,
+    SizeArgument,
+)
+from autotune.spec.load import GPU_NAMES, list_kernels, load_spec, read_spec, space_hash
 
 PROJECT = Path(__file__).parent / "data" / "project"
 TRANSPOSE = PROJECT / "configs" / "kernels" / "transpose.yaml"
@@ -258,7 +266,7 @@ def test_T48_values_keep_their_type_and_text(write):
     with pytest.raises(InputError, match="taken by"):
         write("PAD: {values: [0, 1], ", extra.replace("F:", "M:"))
     spec = write("PAD: {values: [0, 1], ", extra.replace("B:", "BB:"))
-    from autotune.space import SearchSpace
+    from autotune.space.search_space import SearchSpace
 
     parameters = [parameter for parameter in spec.parameters if parameter.name in ("F", "P", "BB", "S", "T")]
     configs = list(SearchSpace(parameters, [], {}, {}))

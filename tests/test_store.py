@@ -12,6 +12,10 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from fakes.trials import DEVICE, START, failed, measured, predicted, problem, trial
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
 from autotune.config import Config
 from autotune.errors import InputError, StoreError
 from autotune.problem import Problem
@@ -31,10 +35,6 @@ from autotune.records import (
 from autotune.store import MergeReport, RecordQuery, Store, open_store
 from autotune.store.jsonl import record_line
 from autotune.store.record_json import record_from_json
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
-from fakes.trials import DEVICE, START, failed, measured, predicted, problem, trial
 
 # What identifies things never holds NUL or lone surrogates; free text may, and is cleaned.
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)

@@ -20,13 +20,13 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
+from fakes.trials import measured, problem, trial
+from sqlalchemy import text
+
 from autotune.errors import StoreError
 from autotune.store import Host, RecordQuery, StoreWarning, open_store
 from autotune.store.engine import Database, connect
 from autotune.store.schema import SCHEMA, VERSION_TABLE, file_version, set_journal, upgrade
-from sqlalchemy import text
-
-from fakes.trials import measured, problem, trial
 
 HERE = Host("here", "boot-1", "/dev/sda1 / ext4 rw 0 0\nserver:/x /net nfs4 rw 0 0\n")
 
@@ -194,6 +194,7 @@ def test_T37_an_older_server_is_migrated_only_when_asked(postgresql: Callable[[]
 def test_models_and_migrations_agree(tmp_path: Path, postgresql: Callable[[], str]) -> None:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
+
     from autotune.store.models import Base
 
     for name in (str(tmp_path / "a.sqlite"), postgresql()):

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fakes.trials import trial
+from sqlalchemy import inspect, text
+
 from autotune.store import open_store
 from autotune.store.engine import Database, connect
 from autotune.store.schema import VERSION_TABLE, upgrade
-from sqlalchemy import inspect, text
-
-from fakes.trials import trial
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

@@ -11,19 +11,19 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import autotune
 import pytest
+from fakes.stages import FakeAheadStages, FakeFinalStages, FakeStages
+from fakes.toy import toy_gpu, toy_problem, toy_request, toy_spec
+
+import autotune
 from autotune.config import Config
 from autotune.errors import InputError, NothingFound
 from autotune.records import Origin, Round, Status
 from autotune.render import render
-from autotune.search.progress import Progress
-from autotune.search.study import run_study
-from autotune.spec import KernelSpec
+from autotune.spec.kernel_spec import KernelSpec
 from autotune.store import RecordQuery, Store, open_store
-
-from fakes.stages import FakeAheadStages, FakeFinalStages, FakeStages
-from fakes.toy import toy_gpu, toy_problem, toy_request, toy_spec
+from autotune.study.progress import Progress
+from autotune.study.study import run_study
 
 FORTY = {"A": range(8), "B": range(10)}
 EVEN = ["(A + B) % 2 == 0"]

@@ -2,15 +2,15 @@ import dataclasses
 import gc
 
 import pytest
-from autotune.cublas import Cublas
-from autotune.errors import StageFailure
-from autotune.messages import Baseline, Compare, Inspect, Measure, Prepare, Verify, Workload
-from autotune.protocol import Protocol
-from autotune.records import Status
-from autotune.worker import KEPT_WORKLOADS, Worker
-
 from fakes.cublas import FakeCublasLibrary
 from fakes.gpu import FakeGpu, gemm_launch, right, runnable
+
+from autotune.device.cublas import Cublas
+from autotune.device.messages import Baseline, Compare, Inspect, Measure, Prepare, Verify, Workload
+from autotune.device.worker import KEPT_WORKLOADS, Worker
+from autotune.errors import StageFailure
+from autotune.protocol import Protocol
+from autotune.records import Status
 
 PROTOCOL = Protocol()
 
@@ -40,7 +40,7 @@ def test_verify_measure_inspect():
 
 def test_reference_is_computed_once_per_problem(monkeypatch):
     made = []
-    import autotune.worker as module
+    import autotune.device.worker as module
 
     original = module.Trap
     monkeypatch.setattr(module, "Trap", lambda *a: made.append(1) or original(*a))

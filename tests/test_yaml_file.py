@@ -1,8 +1,9 @@
 from pathlib import Path
 
 import pytest
+
 from autotune.errors import InputError
-from autotune.yaml_file import parse_yaml, read_yaml
+from autotune.spec.yaml_file import parse_yaml, read_yaml
 
 PLACE = Path("/nowhere/k.yaml")
 

@@ -21,9 +21,9 @@ from autotune.cli.options import (
 from autotune.cli.output import format_ms, note, print_json
 
 if TYPE_CHECKING:
-    from autotune.best import Answer
+    from autotune.choice.best import Answer
     from autotune.problem import Problem
-    from autotune.spec import KernelSpec
+    from autotune.spec.kernel_spec import KernelSpec
 
 
 @click.command(
@@ -60,7 +60,7 @@ def best_command(
     """
     from autotune.answers import best
     from autotune.protocol import Protocol
-    from autotune.spec_yaml import load_spec
+    from autotune.spec.load import load_spec
 
     folders = project_folders(projects)
     spec = load_spec(kernel, folders)
@@ -93,7 +93,7 @@ def _figures(spec: KernelSpec, problem: Problem, answer: Answer) -> str:
 
 
 def _metrics(spec: KernelSpec, answer: Answer) -> dict[str, float]:
-    from autotune.search.progress import metrics
+    from autotune.study.progress import metrics
 
     record = answer.record
     if record is None or record.outcome.time_ms is None:

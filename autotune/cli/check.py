@@ -17,7 +17,7 @@ from autotune.errors import InputError, StageFailure
 if TYPE_CHECKING:
     from autotune.gpu import GpuSpec
     from autotune.records import Accuracy
-    from autotune.spec import KernelSpec
+    from autotune.spec.kernel_spec import KernelSpec
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ def check_command(
     from autotune.gpu_tables import find_gpu, list_gpus
     from autotune.legality import search_space
     from autotune.render import unused_parameters
-    from autotune.spec_yaml import load_spec
+    from autotune.spec.load import load_spec
 
     folders = project_folders(projects)
     spec = load_spec(kernel, folders)
@@ -120,7 +120,7 @@ def check_command(
 
 
 def _check_gpus(spec: KernelSpec, tables: Sequence[GpuSpec]) -> list[GpuCheck]:
-    from autotune.compile_pool import CompilePool
+    from autotune.compile.pool import CompilePool
     from autotune.legality import search_space
     from autotune.render import render
 

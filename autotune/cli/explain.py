@@ -64,11 +64,11 @@ def explain_command(
     intensity, the roofline's floor for the size, shared-memory bank conflicts, and every rule it breaks.
     """
     from autotune.candidate import Candidate
-    from autotune.compile import compile_source
+    from autotune.compile.compiler import compile_source
     from autotune.explain import explain
     from autotune.legality import violations
     from autotune.render import render
-    from autotune.spec_yaml import load_spec
+    from autotune.spec.load import load_spec
 
     folders = project_folders(projects)
     spec = load_spec(kernel, folders)

@@ -81,7 +81,7 @@ def export_command(
     """
     from autotune.answers import export
     from autotune.protocol import Protocol
-    from autotune.spec_yaml import load_spec
+    from autotune.spec.load import load_spec
 
     folders = project_folders(projects)
     spec = load_spec(kernel, folders)

@@ -15,7 +15,7 @@ from autotune.cli.output import note, print_json, table
 @json_option
 def gpus_command(projects: tuple[Path, ...], as_json: bool) -> None:
     """List the known GPU tables, and mark the GPUs that are in this machine."""
-    from autotune.device import local_gpus
+    from autotune.device.local import local_gpus
     from autotune.gpu_tables import list_gpus
 
     tables = list_gpus(project_folders(projects))
@@ -50,7 +50,7 @@ def gpus_command(projects: tuple[Path, ...], as_json: bool) -> None:
 @json_option
 def kernels_command(projects: tuple[Path, ...], as_json: bool) -> None:
     """List the kernels that can be tuned: your own first, then the shipped ones."""
-    from autotune.spec_yaml import list_kernels, load_spec
+    from autotune.spec.load import list_kernels, load_spec
 
     folders = project_folders(projects)
     specs = [load_spec(name, folders) for name in list_kernels(folders)]

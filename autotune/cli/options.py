@@ -14,7 +14,7 @@ from autotune.errors import InputError, nearest_name
 if TYPE_CHECKING:
     from autotune.gpu import GpuSpec
     from autotune.problem import Problem
-    from autotune.spec import KernelSpec
+    from autotune.spec.kernel_spec import KernelSpec
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

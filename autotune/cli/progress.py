@@ -14,7 +14,7 @@ from autotune.cli.output import console
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from autotune.search.progress import Progress
+    from autotune.study.progress import Progress
 
 PLAIN_INTERVAL_S = 5.0
 

@@ -23,7 +23,7 @@ from autotune.cli.options import (
 from autotune.cli.output import format_ms, note, print_json, table
 
 if TYPE_CHECKING:
-    from autotune.search.request import StudyResult
+    from autotune.study.request import StudyResult
 
 
 @click.command(
@@ -93,7 +93,7 @@ def search_command(
     from autotune.cli.progress import ProgressView
     from autotune.protocol import Protocol
     from autotune.render import unused_parameters
-    from autotune.spec_yaml import load_spec
+    from autotune.spec.load import load_spec
 
     folders = project_folders(projects)
     spec = load_spec(kernel, folders)
@@ -126,7 +126,7 @@ def search_command(
 
 
 def _print(results: Sequence[StudyResult]) -> None:
-    from autotune.search.progress import group_failures
+    from autotune.study.progress import group_failures
 
     rows = []
     for result in results:
@@ -162,7 +162,7 @@ def _print(results: Sequence[StudyResult]) -> None:
 
 def _summary(result: StudyResult) -> dict[str, object]:
     """What a script wants to know of one size."""
-    from autotune.search.progress import metrics
+    from autotune.study.progress import metrics
 
     request, best = result.request, result.best
     time_ms = best.outcome.time_ms if best else None

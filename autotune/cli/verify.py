@@ -53,12 +53,12 @@ def verify_command(
     """
     from autotune.answers import best
     from autotune.candidate import Candidate
-    from autotune.compile_pool import CompilePool
+    from autotune.compile.pool import CompilePool
+    from autotune.device.stages import GpuStages
+    from autotune.device.thorough import verify_thoroughly
     from autotune.errors import GpuUnavailable, StageFailure
-    from autotune.gpu_stages import GpuStages
-    from autotune.spec_yaml import load_spec
+    from autotune.spec.load import load_spec
     from autotune.target import find_target
-    from autotune.thorough import verify_thoroughly
 
     folders = project_folders(projects)
     spec = load_spec(kernel, folders)

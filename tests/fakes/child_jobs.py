@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from autotune.child_serve import serve
+from autotune.child.serve import serve
 from autotune.errors import InputError
 
 ARGS: list[str] = []

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from autotune.candidate import CompiledKernel, Source
-from autotune.compile import CompileOptions
+from autotune.compile.compiler import CompileOptions
 from autotune.errors import StageFailure
 from autotune.records import Resources, Status
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from autotune.messages import DeviceFacts
+from autotune.device.messages import DeviceFacts
 
 GIB = 2**30
 

@@ -9,8 +9,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+
 from autotune.config import Config
-from autotune.export import ExportEntry
+from autotune.exporter import ExportEntry
 from autotune.gpu import GpuSpec
 from autotune.problems import make_problem
 from autotune.records import (
@@ -23,8 +24,8 @@ from autotune.records import (
     Status,
     TrialRecord,
 )
-from autotune.spec import KernelSpec
-from autotune.spec_yaml import load_spec
+from autotune.spec.kernel_spec import KernelSpec
+from autotune.spec.load import load_spec
 
 TESTS = Path(__file__).resolve().parents[1]
 HOST_FLAGS = [

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+
 from autotune.candidate import BufferPlan, CompiledKernel, LaunchPlan, Runnable, ScalarPlan
+from autotune.device.messages import KernelFacts
+from autotune.device.sampling import BusyTime
 from autotune.errors import StageFailure
 from autotune.gpu import GpuSpec
-from autotune.messages import KernelFacts
 from autotune.problem import Problem
 from autotune.records import Resources, Status
-from autotune.sampling import BusyTime
 
 Kernel = Callable[["FakeGpu", LaunchPlan, Mapping[str, int]], None]
 """Gets the device, the launch and the addresses; writes through `FakeGpu.at`."""
@@ -43,7 +44,7 @@ GPU = GpuSpec(
 
 @dataclass
 class FakeGpu:
-    """See `autotune.gpu_device.GpuDevice`."""
+    """See `autotune.device.gpu_device.GpuDevice`."""
 
     kernels: dict[str, Kernel] = field(default_factory=dict)
     """By entry name."""

@@ -4,14 +4,14 @@ import os
 import signal
 import time
 
-from autotune.child_serve import serve
-from autotune.cublas import Cublas
-from autotune.messages import Hello
-from autotune.worker import Worker
-
 from fakes.cublas import FakeCublasLibrary
 from fakes.devices import facts
 from fakes.gpu import FakeGpu, right
+
+from autotune.child.serve import serve
+from autotune.device.cublas import Cublas
+from autotune.device.messages import Hello
+from autotune.device.worker import Worker
 
 
 def hang(*_):

@@ -7,12 +7,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from autotune.search.progress import Progress
-from autotune.search.study import run_study
-from autotune.store import open_store
-
 from fakes.stages import FakeStages
 from fakes.toy import toy_request, toy_spec
+
+from autotune.store import open_store
+from autotune.study.progress import Progress
+from autotune.study.study import run_study
 
 TRIAL_S = 0.05
 

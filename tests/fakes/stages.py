@@ -13,8 +13,8 @@ from autotune.config import Config
 from autotune.errors import StageFailure
 from autotune.problem import Problem
 from autotune.records import Accuracy, Measurement, Origin, Resources, Status
-from autotune.search.final import Baseline
-from autotune.spec import KernelSpec
+from autotune.spec.kernel_spec import KernelSpec
+from autotune.study.final import Baseline
 from autotune.trial import Timed
 
 RESOURCES = Resources(

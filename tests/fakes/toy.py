@@ -12,8 +12,16 @@ from autotune.gpu_tables import find_gpu
 from autotune.problem import Problem
 from autotune.problems import make_problem
 from autotune.records import DeviceIdentity, Environment
-from autotune.search.request import StudyRequest
-from autotune.spec import ArrayArgument, KernelSpec, LaunchSpec, Parameter, ProblemSpec, Rule, SizeArgument
+from autotune.spec.kernel_spec import (
+    ArrayArgument,
+    KernelSpec,
+    LaunchSpec,
+    Parameter,
+    ProblemSpec,
+    Rule,
+    SizeArgument,
+)
+from autotune.study.request import StudyRequest
 
 ENVIRONMENT = Environment(driver="1.0", cuda="13.0", nvrtc="13.0", autotune="0.0.0")
 

@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
 from autotune.candidate import BufferPlan, Candidate, CompiledKernel, LaunchPlan, Runnable, ScalarPlan, Source
-from autotune.compile_pool import CompilePool
+from autotune.compile.pool import CompilePool
 from autotune.config import Config, Value
-from autotune.device import LocalGpu, local_gpus
-from autotune.gpu_stages import GpuStages
+from autotune.device.local import LocalGpu, local_gpus
+from autotune.device.stages import GpuStages
 from autotune.launch import plan_run
 from autotune.legality import search_space
 from autotune.problems import make_problem
 from autotune.protocol import Protocol
 from autotune.render import render
-from autotune.spec import KernelSpec
-from autotune.spec_yaml import load_spec
+from autotune.spec.kernel_spec import KernelSpec
+from autotune.spec.load import load_spec
 
 DATA = Path(__file__).resolve().parents[2] / "tests" / "data" / "gpu"
 QUICK = Protocol(warmup_ms=2.0, max_samples=15, measure_limit_s=0.5)

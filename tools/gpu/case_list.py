@@ -19,10 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from bench import DATA, QUICK, Bench, Stopwatch
+
 from autotune.candidate import Candidate, Runnable, ScalarPlan
 from autotune.config import Config
+from autotune.device.thorough import thorough_cases, verify_thoroughly
 from autotune.errors import StageFailure
-from autotune.export import ExportEntry, export
+from autotune.exporter import ExportEntry, export
 from autotune.launch import plan_run
 from autotune.legality import nearest_legal, resource_violations, search_space, violations
 from autotune.occupancy import with_occupancy
@@ -30,8 +33,6 @@ from autotune.problems import make_problem
 from autotune.protocol import Protocol
 from autotune.records import Status
 from autotune.render import render
-from autotune.thorough import thorough_cases, verify_thoroughly
-from bench import DATA, QUICK, Bench, Stopwatch
 
 Numbers = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
@@ -561,10 +562,10 @@ def stored(database: Path) -> int:
 
 def trouble_study(database: Path) -> None:
     """The study itself, for the process that gets killed."""
-    from autotune.search.request import StudyRequest
-    from autotune.search.study import run_study
-    from autotune.spec_yaml import load_spec
+    from autotune.spec.load import load_spec
     from autotune.store import open_store
+    from autotune.study.request import StudyRequest
+    from autotune.study.study import run_study
 
     with Bench.open() as bench, open_store(database) as store:
         spec = load_spec("trouble", [DATA])

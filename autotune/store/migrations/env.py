@@ -1,6 +1,7 @@
 """Run by Alembic for each command; the connection comes from `autotune.store.schema`."""
 
 from alembic import context
+
 from autotune.store.models import Base
 from autotune.store.schema import VERSION_TABLE
 

@@ -1,0 +1,1 @@
+"""Child processes that may hang, crash or eat memory without harming their parent."""

@@ -1,0 +1,289 @@
+"""The best configuration known for a problem, and how it was found: never silently something else.
+
+Answers are looked for in this order, and the first that exists is given:
+
+1. `exact`: measured for this very problem; under the protocol asked for before any other.
+2. `nearest`: measured for a problem of the same type and classes whose sizes are close (`NEAREST_LIMIT`).
+3. `predicted`: ranked by the performance model without a GPU.
+4. `default`: the kernel's own default.
+
+Among equals the user's own results come before shipped ones. A record answers only for the kernel hash it was
+made with; another driver, toolkit, space or protocol makes an answer stale, and it says so. Replayed records
+never answer.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from autotune.choice.rank import Standing, rank
+from autotune.choice.shipped import shipped_records
+from autotune.config import Config
+from autotune.errors import NothingFound
+from autotune.gpu import GpuSpec
+from autotune.problem import Problem
+from autotune.protocol import Protocol
+from autotune.records import Environment, Origin, Round, Status, TrialRecord
+from autotune.spec.kernel_spec import KernelSpec
+from autotune.store import RecordQuery, Store
+
+NEAREST_LIMIT = 1.0
+"""Largest distance in octaves at which a problem answers for another: one size may be off by a factor 2."""
+
+
+class Match(StrEnum):
+    """How an answer relates to what was asked."""
+
+    EXACT = "exact"
+    NEAREST = "nearest"
+    PREDICTED = "predicted"
+    DEFAULT = "default"
+
+
+class Layer(StrEnum):
+    """Whose result an answer is."""
+
+    OWN = "own"
+    SHIPPED = "shipped"
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the best configuration is wanted for."""
+
+    kernel: str
+    kernel_hash: str
+    space_hash: str
+    device: str
+    """`DeviceIdentity.key`."""
+    problem: Problem
+    protocol: str
+    """`Protocol.key`."""
+    environment: Environment | None = None
+    """What is installed now; None where that is unknown, and then never stale on that account."""
+    default: Config | None = None
+    usable: Callable[[Config], bool] = lambda config: True
+    """Whether the kernel can run a configuration on this problem."""
+
+    @classmethod
+    def of(
+        cls,
+        spec: KernelSpec,
+        gpu: GpuSpec,
+        problem: Problem,
+        environment: Environment | None = None,
+        protocol: Protocol | None = None,
+    ) -> Question:
+        """What is asked when a spec is to solve a problem on a GPU; the default is made legal there."""
+        from autotune.legality import nearest_legal, search_space, violations
+        from autotune.render import kernel_hash
+        from autotune.spec.load import space_hash
+
+        names = spec.parameter_names
+        values = {**spec.defaults, **spec.gpu_defaults.get(gpu.table, {})}
+        default = Config.of({name: values[name] for name in names})
+        if violations(spec, gpu, problem, default):
+            default = nearest_legal(search_space(spec, gpu, problem), default)
+        return cls(
+            kernel=spec.name,
+            kernel_hash=kernel_hash(spec),
+            space_hash=space_hash(spec),
+            device=device_key(gpu),
+            problem=problem,
+            protocol=(protocol or Protocol()).key,
+            environment=environment,
+            default=default,
+            usable=lambda config: tuple(config) == names and not violations(spec, gpu, problem, config),
+        )
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The best configuration known, and what that rests on."""
+
+    config: Config
+    match: Match
+    why: str
+    """How it was found, as one sentence."""
+    record: TrialRecord | None = None
+    """The trial behind it; None for a default. For `nearest` it is about another problem."""
+    layer: Layer | None = None
+    distance: float = 0.0
+    """Octaves between the problem asked for and the record's; 0 unless `nearest`."""
+    staleness: tuple[str, ...] = ()
+    """What has changed since it was measured, one sentence each; empty for a current answer."""
+    ties: tuple[Config, ...] = ()
+    """Other configurations that cannot be told from it."""
+
+    @property
+    def origin(self) -> Origin | None:
+        """Where the figure comes from; None for a default."""
+        return self.record.outcome.origin if self.record else None
+
+
+def find_best(
+    records: Iterable[TrialRecord], question: Question, shipped: Iterable[TrialRecord] = ()
+) -> Answer:
+    """The answer from the user's own records and the shipped ones, in the order of this module's first lines.
+
+    Raises NothingFound where there is no answer and the question has no default.
+    """
+    groups = _groups(question, {Layer.OWN: records, Layer.SHIPPED: shipped})
+    for group in sorted(groups, key=lambda group: group.preference(question)):
+        standings = rank(groups[group], lambda record: not staleness(record, question))
+        usable = [standing for standing in standings if question.usable(standing.config)]
+        if usable:
+            return _answer(group, usable, question)
+    if question.default is None:
+        raise NothingFound(
+            f"nothing is known of {question.kernel} for {question.problem.key} on {question.device}"
+        )
+    why = f"no result for {question.problem.label}, nor for any size within {NEAREST_LIMIT:g} octave of it"
+    return Answer(question.default, Match.DEFAULT, f"{why}: the kernel's default")
+
+
+def best_from(store: Store | None, question: Question, folders: Sequence[Path] = ()) -> Answer:
+    """The answer from a store and the shipped studies; other problems are read only where needed."""
+    shipped = shipped_records(question.kernel, question.device, folders)
+    own = [] if store is None else _stored(store, question, [question.problem])
+    if store is not None and not any(_is_exact(record, question) for record in [*own, *shipped]):
+        query = RecordQuery(kernel=question.kernel, device=question.device, status=Status.OK)
+        near = [one for one in store.problems(query) if 0 < distance(one, question.problem) <= NEAREST_LIMIT]
+        own += _stored(store, question, near)
+    return find_best(own, question, shipped)
+
+
+def staleness(record: TrialRecord, question: Question) -> tuple[str, ...]:
+    """What has changed since a record was made, one sentence each; empty for a current record."""
+    then, now = record.environment, question.environment
+    changes = []
+    if now is not None:
+        pairs = {
+            "driver": (then.driver, now.driver),
+            "CUDA": (then.cuda, now.cuda),
+            "compiler": (then.nvrtc, now.nvrtc),
+            "autotune": (then.autotune, now.autotune),
+        }
+        # Without a GPU there is no driver, which then says nothing.
+        changes = [
+            f"{name} was {old}, is {new}" for name, (old, new) in pairs.items() if old and new and old != new
+        ]
+    if record.space_hash != question.space_hash:
+        changes.append("the parameter space has changed")
+    if record.protocol != question.protocol:
+        changes.append(f"measured under protocol {record.protocol}, not {question.protocol}")
+    return tuple(changes)
+
+
+def distance(one: Problem, other: Problem) -> float:
+    """Octaves between the sizes of two problems, over all sizes; infinite where anything else differs."""
+    same_kind = one.dtype == other.dtype and [name for name, _ in one.sizes] == [
+        name for name, _ in other.sizes
+    ]
+    if not same_kind or Problem((), "", one.classes).key != Problem((), "", other.classes).key:
+        return math.inf
+    square = 0.0
+    for (_, size), (_, asked) in zip(one.sizes, other.sizes, strict=True):
+        if size != asked:
+            square += math.log2(size / asked) ** 2 if size > 0 and asked > 0 else math.inf
+    return math.sqrt(square)
+
+
+def device_key(gpu: GpuSpec) -> str:
+    """The `DeviceIdentity.key` of boards of this kind."""
+    major, minor = gpu.compute_capability
+    parts = (gpu.table, f"{major}.{minor}", f"{gpu.sm_count}sm", gpu.mig_profile)
+    return "/".join(part for part in parts if part)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Records that are ranked together."""
+
+    layer: Layer
+    origin: Origin
+    problem: Problem
+    protocol: str
+
+    def preference(self, question: Question) -> tuple[bool, bool, bool, float, bool, str, str]:
+        """Lowest first."""
+        apart = distance(self.problem, question.problem)
+        return (
+            self.origin is Origin.PREDICTED,
+            apart > 0,
+            self.protocol != question.protocol,
+            apart,
+            self.layer is Layer.SHIPPED,
+            self.problem.key,
+            self.protocol,
+        )
+
+
+def _groups(
+    question: Question, layers: dict[Layer, Iterable[TrialRecord]]
+) -> dict[_Group, list[TrialRecord]]:
+    groups: dict[_Group, list[TrialRecord]] = defaultdict(list)
+    baselines: dict[_Group, list[TrialRecord]] = defaultdict(list)
+    for layer, records in layers.items():
+        for record in records:
+            origin = record.outcome.origin
+            if record.device.key != question.device or origin is Origin.REPLAYED:
+                continue
+            group = _Group(layer, origin, record.problem, record.protocol)
+            if record.round is Round.BASELINE:
+                baselines[group].append(record)
+            elif record.kernel == question.kernel and record.kernel_hash == question.kernel_hash:
+                apart = distance(record.problem, question.problem)
+                if apart == 0 or (origin is Origin.MEASURED and apart <= NEAREST_LIMIT):
+                    groups[group].append(record)
+    return {group: records + baselines[group] for group, records in groups.items()}
+
+
+def _answer(group: _Group, standings: Sequence[Standing], question: Question) -> Answer:
+    best = standings[0]
+    apart = distance(group.problem, question.problem)
+    if group.origin is Origin.PREDICTED:
+        match, why = Match.PREDICTED, "predicted by the performance model, not measured"
+    elif apart > 0:
+        match = Match.NEAREST
+        why = f"measured for {group.problem.label}, {apart:.2f} octaves from {question.problem.label}"
+    else:
+        match, why = Match.EXACT, f"measured for {question.problem.label}"
+    return Answer(
+        config=best.config,
+        match=match,
+        why=f"{why} ({group.layer} result)",
+        record=best.record,
+        layer=group.layer,
+        distance=apart,
+        staleness=staleness(best.record, question),
+        ties=tuple(standing.config for standing in standings[1:] if best.tied(standing)),
+    )
+
+
+def _is_exact(record: TrialRecord, question: Question) -> bool:
+    return (
+        record.outcome.status is Status.OK
+        and record.outcome.origin is Origin.MEASURED
+        and record.round is not Round.BASELINE
+        and record.kernel_hash == question.kernel_hash
+        and distance(record.problem, question.problem) == 0
+        and question.usable(record.config)
+    )
+
+
+def _stored(store: Store, question: Question, problems: Iterable[Problem]) -> list[TrialRecord]:
+    found = []
+    for problem in problems:
+        query = RecordQuery(device=question.device, problem=problem.key, status=Status.OK)
+        found += [
+            record
+            for record in store.records(query)
+            if record.round is Round.BASELINE or record.kernel == question.kernel
+        ]
+    return found

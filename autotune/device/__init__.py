@@ -1,0 +1,1 @@
+"""The real GPU: its worker process, and in it verifying, measuring and the vendor's library."""

@@ -1,0 +1,134 @@
+"""The vendor's matrix product as one more call to be measured: cuBLAS in true FP32 on the measuring stream.
+
+Called through ctypes, since CuPy refuses cuBLAS while a stream is captured.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from autotune.candidate import BufferPlan
+from autotune.device.messages import Workload
+from autotune.errors import GpuUnavailable, InputError, StageFailure
+from autotune.records import Status
+from autotune.references import Array
+
+WORKSPACE_BYTES = 32 * 2**20
+"""What cuBLAS recommends from compute capability 9.0 on; fixed, so that capturing allocates nothing."""
+NO_TRANSPOSE = 0
+POINTER_MODE_HOST = 0
+DEFAULT_MATH = 0
+"""No TF32 and no emulation: FP32 multiply-adds."""
+
+
+class Cublas:
+    """A handle that is set up once for a stream; its creation is never part of a time."""
+
+    def __init__(
+        self, stream: int, workspace: Array, address: Callable[[Array], int], library: Any = None
+    ) -> None:
+        """`workspace` is `WORKSPACE_BYTES` of device memory, kept as long as the handle."""
+        self._workspace = workspace
+        self._library = library if library is not None else load_library()
+        self._handle = ctypes.c_void_p()
+        self._check(self._library.cublasCreate_v2(ctypes.byref(self._handle)), "cublasCreate")
+        # Setting the stream resets the workspace, so it comes first.
+        self._check(
+            self._library.cublasSetStream_v2(self._handle, ctypes.c_void_p(stream)), "cublasSetStream"
+        )
+        self._check(
+            self._library.cublasSetWorkspace_v2(
+                self._handle, ctypes.c_void_p(address(workspace)), ctypes.c_size_t(WORKSPACE_BYTES)
+            ),
+            "cublasSetWorkspace",
+        )
+        self._check(self._library.cublasSetMathMode(self._handle, DEFAULT_MATH), "cublasSetMathMode")
+        self._check(
+            self._library.cublasSetPointerMode_v2(self._handle, POINTER_MODE_HOST), "cublasSetPointerMode"
+        )
+
+    @property
+    def version(self) -> str:
+        """E.g. `13.0.2`."""
+        number = ctypes.c_int()
+        self._check(self._library.cublasGetVersion_v2(self._handle, ctypes.byref(number)), "cublasGetVersion")
+        return version_text(number.value)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How the algorithm was chosen, for whoever reads the comparison."""
+        return (f"cuBLAS {self.version}, cublasSgemm in FP32 (no TF32), algorithm by heuristic",)
+
+    def bind(self, workload: Workload, addresses: Mapping[str, int]) -> Callable[[], None]:
+        """A call that queues C = alpha * A @ B + beta * C for row-major arrays.
+
+        Row-major C is column-major C transposed, the product of B and A transposed: so the operands swap.
+        """
+        a, b, c = matrices(workload.buffers)
+        (m, k), n = a.shape, b.shape[1]
+        alpha = ctypes.c_float(workload.values.get("alpha", 1.0))
+        beta = ctypes.c_float(workload.values.get("beta", 0.0))
+        arguments = (
+            self._handle,
+            NO_TRANSPOSE,
+            NO_TRANSPOSE,
+            n,
+            m,
+            k,
+            ctypes.byref(alpha),
+            ctypes.c_void_p(addresses[b.name]),
+            b.pitch,
+            ctypes.c_void_p(addresses[a.name]),
+            a.pitch,
+            ctypes.byref(beta),
+            ctypes.c_void_p(addresses[c.name]),
+            c.pitch,
+        )
+        sgemm, check = self._library.cublasSgemm_v2, self._check
+
+        def queue() -> None:
+            check(sgemm(*arguments), "cublasSgemm")
+
+        return queue
+
+    def _check(self, status: int, act: str) -> None:
+        if status != 0:
+            raise StageFailure(Status.LAUNCH_ERROR, f"{act} returned status {status}")
+
+
+def matrices(buffers: Sequence[BufferPlan]) -> tuple[BufferPlan, BufferPlan, BufferPlan]:
+    """The three float32 matrices of a product in order; raises InputError for other arrays."""
+    fits = len(buffers) == 3 and all(len(plan.shape) == 2 and plan.dtype == "float32" for plan in buffers)
+    if not fits:
+        raise InputError("the vendor's matrix product takes three float32 matrices", key="baseline")
+    a, b, c = buffers
+    return a, b, c
+
+
+def version_text(number: int) -> str:
+    """`130002` as `13.0.2`: cuBLAS numbers its versions as major * 10000 + minor * 100 + patch."""
+    return f"{number // 10000}.{number // 100 % 100}.{number % 100}"
+
+
+def load_library() -> Any:
+    """The cuBLAS that CuPy would use, from a wheel or the system; raises GpuUnavailable without one."""
+    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+
+    try:
+        found = load_nvidia_dynamic_lib("cublas")
+    except DynamicLibNotFoundError as error:
+        raise GpuUnavailable("cuBLAS is not installed (nvidia-cublas, or the CUDA toolkit)") from error
+    library = ctypes.CDLL(found.abs_path)
+    for name in (
+        "cublasCreate_v2",
+        "cublasSetStream_v2",
+        "cublasSetWorkspace_v2",
+        "cublasSetMathMode",
+        "cublasSetPointerMode_v2",
+        "cublasGetVersion_v2",
+        "cublasSgemm_v2",
+    ):
+        getattr(library, name).restype = ctypes.c_int
+    return library

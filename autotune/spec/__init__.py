@@ -1,0 +1,1 @@
+"""Kernel specifications: what a kernel is to the tuner, and how that is read from YAML."""

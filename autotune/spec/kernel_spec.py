@@ -1,0 +1,165 @@
+"""What a kernel is to the tuner: its template, problem, parameters, rules, launch and arguments.
+
+These are plain values. `autotune.spec.load` reads them from a YAML file; building them in Python works the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune.config import Value
+from autotune.expressions import Expression
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One tunable name with the values it may take, in the order declared."""
+
+    name: str
+    values: tuple[Value, ...]
+    doc: str = ""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A condition with its sentence: a constraint that must hold, or what makes a configuration unpromising."""
+
+    rule: Expression
+    because: str
+    where: str = ""
+    """`file:line`."""
+
+
+@dataclass(frozen=True)
+class ProblemClass:
+    """A property of the call beside its sizes, e.g. `beta: [zero, general]`."""
+
+    name: str
+    values: tuple[Value, ...]
+    default: Expression
+    """Over sizes, pitches and the classes before it; the class a plain call of these sizes has."""
+
+
+@dataclass(frozen=True)
+class ProblemSpec:
+    """The names of the sizes, the element type and the work of a problem."""
+
+    sizes: tuple[str, ...]
+    dtype: str
+    flops: Expression
+    """Over sizes and classes."""
+    bytes: Expression
+    """Compulsory traffic, each input read once and each output written once; over sizes and classes."""
+    classes: tuple[ProblemClass, ...] = ()
+
+
+@dataclass(frozen=True)
+class ArrayArgument:
+    """A pointer argument; `role` is `in`, `out` or `inout`."""
+
+    name: str
+    role: str
+    shape: tuple[Expression, ...]
+    """Over the sizes; row-major, the last dimension is contiguous."""
+    dtype: str
+    pitch: str = ""
+    """Name of the leading dimension (elements from one row to the next); empty where rows are always packed."""
+    align: str = ""
+    """Name of the problem class that holds the alignment, in elements, of base pointer and pitch."""
+
+
+@dataclass(frozen=True)
+class ScalarArgument:
+    """A value passed by itself; `value` is over sizes and classes."""
+
+    name: str
+    dtype: str
+    value: Expression
+
+
+@dataclass(frozen=True)
+class SizeArgument:
+    """A problem size passed as a 32-bit integer."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class PitchArgument:
+    """A leading dimension passed as a 32-bit integer; `name` is the `pitch` of an array argument."""
+
+    name: str
+
+
+Argument = ArrayArgument | ScalarArgument | SizeArgument | PitchArgument
+
+
+@dataclass(frozen=True)
+class LaunchSpec:
+    """Grid and block (1 to 3 expressions each) and the dynamic shared memory in bytes."""
+
+    grid: tuple[Expression, ...]
+    block: tuple[Expression, ...]
+    smem: Expression
+
+
+@dataclass(frozen=True)
+class SharedAccess:
+    """Where each lane of a warp touches shared memory, to count bank conflicts without a GPU."""
+
+    name: str
+    address: Expression
+    """Word (4-byte) address, over `lane`, parameters and derived names."""
+    width: Expression
+    """Consecutive words per lane: 1, 2 or 4."""
+
+
+@dataclass(frozen=True)
+class KernelSpec:
+    """Everything the tuner knows about one kernel."""
+
+    name: str
+    template: str
+    """Path below a `templates` folder."""
+    entry: str
+    """The function's name in the rendered source (`extern "C"`, or any C++ name whose lowered name is looked up)."""
+    problem: ProblemSpec
+    parameters: tuple[Parameter, ...]
+    defaults: Mapping[str, Value]
+    derived: Mapping[str, Expression]
+    """In order; each may use parameters, GPU names and the derived names before it. The framework reads `threads`,
+    `smem_bytes` (dynamic, per block) and, where given, `registers` (estimate per thread)."""
+    constraints: tuple[Rule, ...]
+    launch: LaunchSpec
+    arguments: tuple[Argument, ...]
+    """In the order of the kernel's signature."""
+    reference: str | Callable[..., object]
+    """Name in `autotune.references`, or an importable Python callable."""
+    gpu_defaults: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    """By GPU table name: what differs from `defaults` there."""
+    variants: Mapping[str, Expression] = field(default_factory=dict)
+    """Constants the problem adds to the configuration (vector width allowed, guards, beta); over parameters, derived
+    names, sizes and classes. Each distinct combination is compiled once."""
+    unpromising: tuple[Rule, ...] = ()
+    """Legal but probably slow where the rule holds: ranked last, with the reason."""
+    metrics: Mapping[str, Expression] = field(default_factory=dict)
+    """Over `flops`, `bytes`, `time_ns`, sizes and classes; e.g. `gflops: flops / time_ns`."""
+    shared_accesses: tuple[SharedAccess, ...] = ()
+    cost: Mapping[str, Expression] = field(default_factory=dict)
+    """Inputs of the performance model, see `autotune.model`; over parameters, derived names, sizes and classes."""
+    source_file: Path | None = None
+    """The YAML file, for messages."""
+    folders: tuple[Path, ...] = ()
+    """Project folders that come before the shipped one when templates are looked up."""
+
+    @property
+    def parameter_names(self) -> tuple[str, ...]:
+        """Names in the declared order."""
+        return tuple(parameter.name for parameter in self.parameters)
+
+    @property
+    def arrays(self) -> tuple[ArrayArgument, ...]:
+        """The pointer arguments in order."""
+        return tuple(argument for argument in self.arguments if isinstance(argument, ArrayArgument))

@@ -1,0 +1,159 @@
+"""The records of one study, shared through the store with earlier runs and with other workers."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import UTC, datetime
+
+from autotune.config import Config
+from autotune.records import Origin, Outcome, Round, TrialRecord
+from autotune.render import kernel_hash
+from autotune.space.search_space import SearchSpace
+from autotune.spec.load import space_hash
+from autotune.store import RecordQuery, Store
+from autotune.study.request import StudyRequest
+
+
+class Ledger:
+    """Knows every configuration tried in the study that its space still holds, and adds what this run finds.
+
+    Records of another kernel hash, device, problem, protocol or origin never answer for this study, nor do
+    configurations that the present space does not hold.
+    """
+
+    def __init__(self, request: StudyRequest, origin: Origin, store: Store, space: SearchSpace) -> None:
+        self.added: list[TrialRecord] = []
+        self.outside = 0
+        """Earlier search records left out since the space changed."""
+        self._request = request
+        self._origin = origin
+        self._store = store
+        self._space = space
+        self._kernel_hash = kernel_hash(request.spec)
+        self._space_hash = space_hash(request.spec)
+        self._query = RecordQuery(study=request.study, kernel=request.spec.name)
+        self._mark: int | None = None
+        self._others: set[str] = set()
+        self._uids: set[str] = set()
+        self._tried: dict[Config, TrialRecord] = {}
+        self._finals: list[TrialRecord] = []
+
+    def refresh(self) -> list[TrialRecord]:
+        """The search records that others added since the last call; all of the study's on the first."""
+        first = self._mark is None
+        records, self._mark = self._store.records_after(self._mark or 0, self._query)
+        fresh = []
+        for record in records:
+            if record.uid in self._uids:
+                continue
+            self._uids.add(record.uid)
+            if not self._belongs(record):
+                continue
+            if not first:
+                self._others.add(record.session)
+            if record.config not in self._space:
+                self.outside += record.round is Round.SEARCH
+            elif record.round is Round.FINAL:
+                self._finals.append(record)
+            elif record.round is Round.SEARCH and record.config not in self._tried:
+                self._tried[record.config] = record
+                fresh.append(record)
+        return fresh
+
+    def get(self, config: Config) -> TrialRecord | None:
+        """The search trial of a configuration, whoever ran it."""
+        return self._tried.get(config)
+
+    def add(self, config: Config, outcome: Outcome, round_: Round = Round.SEARCH) -> TrialRecord:
+        """Stores one finished trial; it is durable when this returns."""
+        record = self._record(self._request.spec.name, self._kernel_hash, config, outcome, round_)
+        return self._store_record(record)
+
+    def add_baseline(self, name: str, outcome: Outcome) -> TrialRecord:
+        """Stores a vendor routine's time under its own name."""
+        return self._store_record(self._record(name, "", Config(()), outcome, Round.BASELINE))
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """This run's place among those adding to the study right now, and how many they are."""
+        workers = sorted({self._request.session, *self._others})
+        return workers.index(self._request.session), len(workers)
+
+    @property
+    def tried(self) -> list[TrialRecord]:
+        """One search record per configuration of the study."""
+        return list(self._tried.values())
+
+    @property
+    def timed(self) -> list[TrialRecord]:
+        """Those with a time, fastest first."""
+        timed = [record for record in self._tried.values() if record.outcome.time_ms is not None]
+        return sorted(timed, key=time_ms)
+
+    @property
+    def measured(self) -> int:
+        """How many distinct configurations have a time."""
+        return sum(record.outcome.status.timed for record in self._tried.values())
+
+    @property
+    def finals(self) -> list[TrialRecord]:
+        """The study's final-round records."""
+        return self._finals
+
+    @property
+    def best_ms(self) -> float | None:
+        """The fastest time on this board: what a later trial may be dropped against."""
+        times = [
+            time_ms(record)
+            for record in self._tried.values()
+            if record.outcome.status.timed and record.board == self._request.board
+        ]
+        return min(times, default=None)
+
+    def _belongs(self, record: TrialRecord) -> bool:
+        request = self._request
+        return (
+            record.kernel_hash == self._kernel_hash
+            and record.device.key == request.device.key
+            and record.problem == request.problem
+            and record.protocol == request.protocol.key
+            and record.outcome.origin is self._origin
+        )
+
+    def _record(
+        self, kernel: str, kernel_hash: str, config: Config, outcome: Outcome, round_: Round
+    ) -> TrialRecord:
+        request = self._request
+        return TrialRecord(
+            uid=uuid.uuid4().hex,
+            study=request.study,
+            session=request.session,
+            round=round_,
+            kernel=kernel,
+            kernel_hash=kernel_hash,
+            space_hash=self._space_hash,
+            config=config,
+            problem=request.problem,
+            device=request.device,
+            environment=request.environment,
+            protocol=request.protocol.key,
+            outcome=outcome,
+            board=request.board,
+            created=datetime.now(UTC),
+        )
+
+    def _store_record(self, record: TrialRecord) -> TrialRecord:
+        self._store.add(record)
+        self._uids.add(record.uid)
+        self.added.append(record)
+        if record.round is Round.SEARCH:
+            self._tried.setdefault(record.config, record)
+        elif record.round is Round.FINAL:
+            self._finals.append(record)
+        return record
+
+
+def time_ms(record: TrialRecord) -> float:
+    """The time of a record that has one."""
+    assert record.outcome.time_ms is not None
+    return record.outcome.time_ms

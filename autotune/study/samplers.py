@@ -1,0 +1,316 @@
+"""Optuna samplers that propose legal configurations only, each once; they also serve a plain Optuna study.
+
+    LegalSampler      another sampler's proposals, repaired to legal ones (base class of the rest)
+    ├── RandomLegal   uniform over the legal space, without replacement
+    ├── Exhaustive    every legal configuration, in index order
+    ├── ModelOrder    best first by a ranking function
+    └── Auto          the spec's default, a share of ModelOrder, then LegalSampler over TPE
+
+Optuna sees every parameter as a categorical of texts, so that booleans, integers, floats and tuples keep
+their types whatever Optuna does with them; `suggest` turns a trial's texts back into a Config.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.trial import FrozenTrial, TrialState
+
+from autotune.config import Config, Value, value_text
+from autotune.space.search_space import SearchSpace
+
+Ranking = Callable[[Sequence[Config]], Sequence[Config]]
+"""Puts configurations in order, the most promising first."""
+
+MODEL_SAMPLE = 20_000
+"""How many legal configurations are ranked at most; all of them in smaller spaces."""
+
+
+class Vocabulary:
+    """The texts under which Optuna knows the parameters of a space."""
+
+    def __init__(self, space: SearchSpace) -> None:
+        self._values: dict[str, dict[str, Value]] = {
+            parameter.name: {value_text(value): value for value in parameter.values}
+            for parameter in space.parameters
+        }
+        self._positions = {
+            name: {text: position for position, text in enumerate(values)}
+            for name, values in self._values.items()
+        }
+        self.distributions: dict[str, BaseDistribution] = {
+            name: CategoricalDistribution(tuple(values)) for name, values in self._values.items()
+        }
+        self.several = {
+            name: self.distributions[name] for name, values in self._values.items() if len(values) > 1
+        }
+        self.singles = {name: next(iter(values)) for name, values in self._values.items() if len(values) == 1}
+
+    def encode(self, config: Config) -> dict[str, str]:
+        """The texts of a configuration of the space."""
+        return {name: value_text(config[name]) for name in self._values}
+
+    def decode(self, params: dict[str, Any]) -> Config | None:
+        """The configuration behind an Optuna trial's params; None where they are not all of this space."""
+        try:
+            return Config(tuple((name, values[params[name]]) for name, values in self._values.items()))
+        except KeyError:
+            return None
+
+    def positions(self, config: Config) -> list[int]:
+        """Where each value of the configuration stands in its parameter's list."""
+        return [places[value_text(config[name])] for name, places in self._positions.items()]
+
+
+def suggest(trial: optuna.Trial, space: SearchSpace) -> Config:
+    """The configuration that a plain Optuna study proposes for a trial; raises TrialPruned if it is illegal.
+
+    Pruned rather than failed: TPE learns from pruned trials and forgets failed ones.
+    """
+    words = Vocabulary(space)
+    params = {
+        name: trial.suggest_categorical(name, distribution.choices)
+        for name, distribution in words.distributions.items()
+        if isinstance(distribution, CategoricalDistribution)
+    }
+    config = words.decode(params)
+    if config is None or config not in space:
+        raise optuna.TrialPruned(f"not legal: {config}")
+    return config
+
+
+class LegalSampler(BaseSampler):
+    """Proposes what `base` would, repaired to a legal configuration that was not proposed or tried before.
+
+    Where the base has nothing to say (at start-up, or as it samples parameters one by one), a uniform draw
+    from the legal space stands in. Once every configuration is seen, a study's `optimize` is stopped.
+    """
+
+    def __init__(self, space: SearchSpace, base: BaseSampler, seed: int | None = None) -> None:
+        self.space = space
+        self.base = base
+        self.seen: set[Config] = set()
+        self._rng = np.random.default_rng(seed)
+        self._words = Vocabulary(space)
+        self._read: set[int] = set()
+        self._part, self._workers = 0, 1
+
+    def propose(self, study: optuna.Study, trial: FrozenTrial) -> Config | None:
+        """A legal configuration not in `seen`; None where there is none left."""
+        proposal = self.base.sample_relative(study, trial, self._words.several)
+        raw = self._words.decode({**self._words.singles, **proposal})
+        if raw is None:
+            return self.draw()
+        config = self.space.nearest(raw)
+        if config not in self.seen and self.mine(config):
+            return config
+        return self._unseen_neighbour(config)
+
+    def draw(self) -> Config | None:
+        """A uniform draw from the legal configurations not yet seen."""
+        wanted = 4 * self._workers
+        for config in self.space.sample(self._rng, wanted):
+            if config not in self.seen and self.mine(config):
+                return config
+        # Most of the space is seen, so leaving that out beforehand pays.
+        drawn = self.space.sample(self._rng, wanted, exclude=self.seen)
+        return next(filter(self.mine, drawn), drawn[0] if drawn else None)
+
+    def share(self, rank: int, workers: int) -> None:
+        """From now on this is the `rank`-th of several workers on one space, and keeps to its own part."""
+        if self._workers == 1 < workers:
+            # All may have begun with the same seed.
+            self.base.reseed_rng()
+        self._part, self._workers = rank, workers
+
+    def mine(self, config: Config) -> bool:
+        """Whether a configuration lies in this worker's part; the parts do not overlap."""
+        return zlib.crc32(config.key.encode()) % self._workers == self._part
+
+    def _unseen_neighbour(self, config: Config) -> Config | None:
+        around = [config, *self.space.neighbours(config)]
+        near = [other for other in around if other not in self.seen and self.mine(other)]
+        return near[int(self._rng.integers(len(near)))] if near else self.draw()
+
+    # What Optuna calls.
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """All parameters, from the first trial on."""
+        return self._words.distributions
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """The texts of one proposal; of an arbitrary known one where all are seen."""
+        self._read_trials(study, trial)
+        config = self.propose(study, trial) or self.space.at(int(self._rng.integers(self.space.count)))
+        self.seen.add(config)
+        return self._words.encode(config)
+
+    def sample_independent(
+        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
+    ) -> Any:
+        """A parameter that is none of the space: the base's business."""
+        return self.base.sample_independent(study, trial, param_name, param_distribution)
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        """Passed on to the base."""
+        self.base.before_trial(study, trial)
+
+    def after_trial(
+        self, study: optuna.Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None
+    ) -> None:
+        """Passed on to the base; ends `optimize` when the space is exhausted."""
+        self.base.after_trial(study, trial, state, values)
+        if len(self.seen) >= self.space.count:
+            # Optuna raises where the caller loops with ask and tell: then stopping is the caller's.
+            with contextlib.suppress(RuntimeError):
+                study.stop()
+
+    def reseed_rng(self) -> None:
+        """What Optuna asks for before it runs trials in parallel."""
+        self._rng = np.random.default_rng()
+        self.base.reseed_rng()
+
+    def _read_trials(self, study: optuna.Study, current: FrozenTrial) -> None:
+        for trial in study.get_trials(deepcopy=False):
+            if trial.number in self._read or trial.number == current.number:
+                continue
+            config = self._words.decode(trial.params)
+            if config is not None and config in self.space:
+                self.seen.add(config)
+            if trial.state.is_finished() or config is not None:
+                self._read.add(trial.number)
+
+
+class RandomLegal(LegalSampler):
+    """Uniform over the legal space, without replacement."""
+
+    def __init__(self, space: SearchSpace, seed: int | None = None) -> None:
+        super().__init__(space, optuna.samplers.RandomSampler(seed=seed), seed)
+
+    def propose(self, study: optuna.Study, trial: FrozenTrial) -> Config | None:
+        """The next draw."""
+        return self.draw()
+
+
+class Exhaustive(RandomLegal):
+    """Every legal configuration in index order."""
+
+    def __init__(self, space: SearchSpace, seed: int | None = None) -> None:
+        super().__init__(space, seed)
+        self._next = 0
+        self._left_to_others: list[Config] = []
+
+    def propose(self, study: optuna.Study, trial: FrozenTrial) -> Config | None:
+        """The next one in order that is not seen; what is other workers' part comes last."""
+        while self._next < self.space.count:
+            config = self.space.at(self._next)
+            self._next += 1
+            if config in self.seen:
+                continue
+            if self.mine(config):
+                return config
+            self._left_to_others.append(config)
+        while self._left_to_others:
+            # Not in order: other workers that are through with their part take from the same.
+            config = self._left_to_others.pop(int(self._rng.integers(len(self._left_to_others))))
+            if config not in self.seen:
+                return config
+        return None
+
+
+class ModelOrder(RandomLegal):
+    """Best first by a ranking of up to `sample` legal configurations; random draws once those are used up.
+
+    With `distance`, a proposal differs from every one before in at least that many parameters, as long as the
+    sample has such: models hold many near copies equal.
+    """
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        rank: Ranking,
+        seed: int | None = None,
+        sample: int = MODEL_SAMPLE,
+        distance: int = 1,
+    ) -> None:
+        super().__init__(space, seed)
+        self._ranking = rank
+        self._sample = sample
+        self._wanted_distance = distance
+        self._ranked: list[Config] = []
+        self._codes = np.empty((0, 0), dtype=np.int16)
+        self._distances = np.empty(0, dtype=np.int16)
+        self._measured_against: set[Config] = set()
+
+    def propose(self, study: optuna.Study, trial: FrozenTrial) -> Config | None:
+        """The best ranked one that is far enough from those seen."""
+        if not self._ranked:
+            self._prepare()
+        for config in self.seen - self._measured_against:
+            self._measured_against.add(config)
+            np.minimum(
+                self._distances,
+                (self._codes != self._words.positions(config)).sum(axis=1),
+                out=self._distances,
+            )
+        for distance in range(self._wanted_distance, 0, -1):
+            free = np.flatnonzero(self._distances >= distance)
+            if len(free):
+                own = (place for place in free if self.mine(self._ranked[place]))
+                return self._ranked[next(own, free[0])]
+        return self.draw()
+
+    def _prepare(self) -> None:
+        everything = self.space.count <= self._sample
+        pool = list(self.space) if everything else self.space.sample(self._rng, self._sample)
+        self._ranked = list(self._ranking(pool))
+        self._codes = np.array([self._words.positions(config) for config in self._ranked], dtype=np.int16)
+        self._distances = np.full(len(self._ranked), len(self._codes[0]), dtype=np.int16)
+
+
+class Auto(LegalSampler):
+    """The default configuration first, then well-ranked ones that differ, then TPE with repair."""
+
+    def __init__(
+        self,
+        space: SearchSpace,
+        rank: Ranking,
+        default: Config,
+        ranked_trials: int,
+        seed: int | None = None,
+    ) -> None:
+        super().__init__(space, tpe(seed), seed)
+        self._default = default
+        self._ranked_trials = ranked_trials
+        # A fifth of the parameters: near copies of the best ranked one would teach TPE little.
+        self._model = ModelOrder(space, rank, seed, distance=max(1, len(space.parameters) // 5))
+        self._model.seen = self.seen
+
+    def propose(self, study: optuna.Study, trial: FrozenTrial) -> Config | None:
+        """By how many configurations the study has seen."""
+        if self._default not in self.seen:
+            return self._default
+        if len(self.seen) <= self._ranked_trials:
+            return self._model.propose(study, trial)
+        return super().propose(study, trial)
+
+    def share(self, rank: int, workers: int) -> None:
+        """Both parts share."""
+        super().share(rank, workers)
+        self._model.share(rank, workers)
+
+
+def tpe(seed: int | None) -> TPESampler:
+    """Optuna's tree-structured Parzen estimator over all parameters jointly."""
+    return TPESampler(seed=seed, multivariate=True)
