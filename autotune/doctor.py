@@ -266,10 +266,8 @@ def _cupy() -> Iterator[Finding]:
 
 
 def _database(name: str | None) -> Iterator[Finding]:
-    from sqlalchemy.exc import SQLAlchemyError
-
     from autotune.errors import AutotuneError
-    from autotune.store.engine import Database, connect
+    from autotune.store.engine import Database, check_answers
     from autotune.store.hosts import CURE, Host
 
     try:
@@ -283,11 +281,10 @@ def _database(name: str | None) -> Iterator[Finding]:
                     "database", False, f"{database.path} lies on a network file system ({kind})", CURE
                 )
         else:
-            with connect(database).connect():
-                yield Finding("database", True, f"{database} answers")
-    except (AutotuneError, SQLAlchemyError) as error:
-        why = (str(error).splitlines() or [type(error).__name__])[0]
-        yield Finding("database", False, why, "check the URL and that the server runs")
+            check_answers(database)
+            yield Finding("database", True, f"{database} answers")
+    except AutotuneError as error:
+        yield Finding("database", False, str(error), "check the URL and that the server runs")
     psycopg = _version_of("psycopg")
     yield Finding(
         "PostgreSQL",

@@ -26,6 +26,25 @@ class Timed:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class VendorTime:
+    """A vendor library's time for the same problem under the same protocol."""
+
+    name: str
+    """E.g. `cublas`."""
+    measurement: Measurement
+    notes: tuple[str, ...] = ()
+    """How its algorithm was chosen."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Kernels measured in turn, and the vendor's routine among them where there is one."""
+
+    measurements: tuple[Measurement, ...]
+    vendor: VendorTime | None = None
+
+
 class Stages(Protocol):
     """The only seam of a trial: the real GPU, a fake for tests, a replay, or prediction without a GPU.
 

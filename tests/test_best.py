@@ -12,7 +12,7 @@ from autotune.choice.shipped import shipped_records
 from autotune.config import Config
 from autotune.errors import NothingFound, StoreError
 from autotune.problem import Problem
-from autotune.records import DeviceIdentity, Origin, Outcome, Round, TrialRecord
+from autotune.records import DeviceIdentity, Origin, Outcome, Round, Status, TrialRecord
 from autotune.store import MergeReport, RecordQuery, open_store
 from autotune.store.jsonl import write_records
 
@@ -46,6 +46,16 @@ def test_exact_answer_says_what_it_rests_on() -> None:
     assert (answer.origin, answer.layer, answer.staleness) == (Origin.MEASURED, Layer.OWN, ())
     assert answer.ties == (config(64),)
     assert "4096x4096x4096" in answer.why
+
+
+def test_a_kernel_that_failed_the_winners_check_never_answers() -> None:
+    failed = Outcome(Status.WRONG_RESULT, Origin.MEASURED, "wrong elsewhere: C[0, 0] is nan")
+    records = [trial(1.0, 128), trial(2.0, 64), trial(failed, 128, round=Round.FINAL)]
+    assert find_best(records, question()).config == config(64)
+    elsewhere = trial(failed, 128, problem(64), round=Round.FINAL)
+    with open_store(None) as store:
+        store.add_many([*records[:2], elsewhere])
+        assert best_from(store, question()).config == config(64)
 
 
 def test_T33_a_changed_kernel_never_answers_and_other_changes_are_told() -> None:

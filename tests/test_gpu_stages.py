@@ -246,7 +246,10 @@ def test_T09_hang_and_crash_in_a_real_process(tmp_path):
         times = ours.compare_runs([run("right"), run("right")], vendor=True)
         assert len(times) == 3
         assert "heuristic" in times[2].notes[0]
-        assert len(ours.compare([run("right")])) == 1
+        compared = ours.compare([run("right")])
+        assert len(compared.measurements) == 1
+        assert compared.vendor is not None
+        assert compared.vendor.name == "cublas"
     assert len(children) == 3
     assert not any(child.alive for child in children)
 

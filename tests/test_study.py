@@ -16,9 +16,10 @@ from fakes.stages import FakeAheadStages, FakeFinalStages, FakeStages
 from fakes.toy import toy_gpu, toy_problem, toy_request, toy_spec
 
 import autotune
+from autotune.candidate import Runnable
 from autotune.config import Config
-from autotune.errors import InputError, NothingFound
-from autotune.records import Origin, Round, Status
+from autotune.errors import InputError, NothingFound, StageFailure
+from autotune.records import Accuracy, Origin, Round, Status
 from autotune.render import render
 from autotune.spec.kernel_spec import KernelSpec
 from autotune.store import RecordQuery, Store, open_store
@@ -345,6 +346,27 @@ def test_leaders_are_measured_again_and_ties_are_named(tmp_path: Path, store: St
     # A second run measures nothing new: it answers from the final round of the first.
     again = run_study(request, stages, store)
     assert len(stages.compared) == 1
+    assert again.best == result.best
+
+
+def test_a_winner_that_is_wrong_at_other_sizes_is_out(tmp_path: Path, store: Store) -> None:
+    class Thorough(FakeFinalStages):
+        def verify_run(self, run: Runnable, data: str = "", values: object = None) -> Accuracy:
+            if run.kernel.key == "A=0":
+                raise StageFailure(Status.WRONG_RESULT, "y[0] is nan")
+            return Accuracy(0.1, 4.0, 10)
+
+    spec = toy_spec(tmp_path, {"A": range(4)})
+    stages = Thorough(lambda config: 1 + 0.001 * int(config["A"]), final_time_of=lambda c: 1 + int(c["A"]))  # type: ignore[call-overload]
+    request = toy_request(spec, None, strategy="exhaustive")
+    result = run_study(request, stages, store)
+    assert result.best is not None
+    assert result.best.config.key == "A=1"
+    assert "right off the tile" in result.best.outcome.notes[0]
+    assert any("A=0 is out" in note and "nan" in note for note in result.notes)
+    final = [record for record in result.records if record.round is Round.FINAL]
+    assert {record.config.key: record.outcome.status for record in final}["A=0"] is Status.WRONG_RESULT
+    again = run_study(request, stages, store)
     assert again.best == result.best
 
 

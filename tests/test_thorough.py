@@ -6,12 +6,12 @@ from fakes.gpu import gemm_launch, runnable
 from autotune.candidate import Candidate, CompiledKernel
 from autotune.config import Config
 from autotune.device.stages import run_with_values
-from autotune.device.thorough import thorough_cases, verify_thoroughly
 from autotune.errors import StageFailure
 from autotune.gpu_tables import find_gpu
 from autotune.problems import make_problem
 from autotune.records import Accuracy, Resources, Status
 from autotune.spec.load import load_spec
+from autotune.thorough import thorough_cases, verify_thoroughly
 
 SPEC = load_spec("sgemm")
 

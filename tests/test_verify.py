@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from fakes.gpu import FakeGpu, buffer, gemm_launch, right, runnable
 
-from autotune.device.buffers import PATTERN, fill, generate, lay_out
+from autotune.buffers import PATTERN, fill, generate, lay_out
 from autotune.device.messages import Workload
 from autotune.device.verify import Trap, verify_run
 from autotune.errors import InputError, StageFailure
@@ -190,7 +190,7 @@ def test_fill_in_blocks_equals_fill_at_once(monkeypatch):
     layout = lay_out((buffer("A", "in", (9, 6), 8),), guarded=True)
     arenas = []
     for block in (2**24, 13):
-        monkeypatch.setattr("autotune.device.buffers.BLOCK", block)
+        monkeypatch.setattr("autotune.buffers.BLOCK", block)
         arenas.append(np.empty(layout.nbytes, np.uint8))
         fill(arenas[-1], layout, "normal", 1, frozenset(), np)
     np.testing.assert_array_equal(*arenas)

@@ -229,7 +229,15 @@ def _groups(
 ) -> dict[_Group, list[TrialRecord]]:
     groups: dict[_Group, list[TrialRecord]] = defaultdict(list)
     baselines: dict[_Group, list[TrialRecord]] = defaultdict(list)
-    for layer, records in layers.items():
+    listed = {layer: list(records) for layer, records in layers.items()}
+    # A kernel that failed the winner's check is wrong, whatever it was measured for.
+    wrong = {
+        (record.kernel_hash, record.config)
+        for records in listed.values()
+        for record in records
+        if record.round is Round.FINAL and not record.outcome.status.timed
+    }
+    for layer, records in listed.items():
         for record in records:
             origin = record.outcome.origin
             if record.device.key != question.device or origin is Origin.REPLAYED:
@@ -237,6 +245,8 @@ def _groups(
             group = _Group(layer, origin, record.problem, record.protocol)
             if record.round is Round.BASELINE:
                 baselines[group].append(record)
+            elif (record.kernel_hash, record.config) in wrong:
+                continue
             elif record.kernel == question.kernel and record.kernel_hash == question.kernel_hash:
                 apart = distance(record.problem, question.problem)
                 if apart == 0 or (origin is Origin.MEASURED and apart <= NEAREST_LIMIT):
@@ -278,7 +288,8 @@ def _is_exact(record: TrialRecord, question: Question) -> bool:
 
 
 def _stored(store: Store, question: Question, problems: Iterable[Problem]) -> list[TrialRecord]:
-    found = []
+    final = RecordQuery(kernel_hash=question.kernel_hash, device=question.device, round=Round.FINAL)
+    found = [record for record in store.records(final) if not record.outcome.status.timed]
     for problem in problems:
         query = RecordQuery(device=question.device, problem=problem.key, status=Status.OK)
         found += [

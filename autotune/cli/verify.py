@@ -55,10 +55,10 @@ def verify_command(
     from autotune.candidate import Candidate
     from autotune.compile.pool import CompilePool
     from autotune.device.stages import GpuStages
-    from autotune.device.thorough import verify_thoroughly
     from autotune.errors import GpuUnavailable, StageFailure
     from autotune.spec.load import load_spec
     from autotune.target import find_target
+    from autotune.thorough import verify_thoroughly
 
     folders = project_folders(projects)
     spec = load_spec(kernel, folders)

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from autotune.buffers import generate, poisoned_outputs
 from autotune.candidate import LaunchPlan, ScalarPlan, Source
 from autotune.config import Config
 from autotune.cpu.build import Sanitize
 from autotune.cpu.run import run_on_cpu
-from autotune.device.buffers import generate, poisoned_outputs
 from autotune.errors import StageFailure
 from autotune.gpu import GpuSpec
 from autotune.launch import plan_launch

@@ -14,8 +14,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from autotune.buffers import fill, lay_out
 from autotune.candidate import Runnable
-from autotune.device.buffers import fill, lay_out
 from autotune.device.gpu_device import GpuDevice
 from autotune.device.messages import Workload
 from autotune.device.sampling import calls_per_sample, clearly_slower, enough, joined, sampling_notes

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from autotune.candidate import Candidate, Runnable, ScalarPlan
 from autotune.child.errors import ChildDied, ChildFailure, ChildRaised, ChildTimeout
@@ -45,13 +45,10 @@ from autotune.errors import GpuUnavailable, StageFailure
 from autotune.launch import plan_launch
 from autotune.problem import Problem
 from autotune.protocol import Protocol as Timing
-from autotune.records import Accuracy, Measurement, Origin, Status
+from autotune.records import Accuracy, Origin, Status
 from autotune.references import check_importable
 from autotune.spec.kernel_spec import KernelSpec
-from autotune.trial import Timed
-
-if TYPE_CHECKING:
-    from autotune.study.final import Baseline as VendorTime
+from autotune.trial import Compared, Timed, VendorTime
 
 HELLO_LIMIT_S = 120.0
 """For making a CUDA context, which takes long on machines with many GPUs."""
@@ -63,6 +60,8 @@ STARTS = 3
 """Attempts at a fresh worker before the GPU counts as lost."""
 AHEAD = 2
 """Compilations in flight beyond the pool's processes, so that none waits for the next candidate."""
+
+VENDOR = "cublas"
 
 Reply = TypeVar("Reply")
 
@@ -138,9 +137,12 @@ class GpuStages(CompileAhead):
         with self._locked():
             return self._ask(message, Timed, timing.run_limit_s)
 
-    def compare(self, runs: Sequence[Runnable]) -> list[Measurement]:
-        """One measurement per run, taken in turn, so that drifting clocks meet all alike."""
-        return [timed.measurement for timed in self.compare_runs(runs)]
+    def compare(self, runs: Sequence[Runnable]) -> Compared:
+        """The runs measured in turn, with cuBLAS among them for FP32 matrix products."""
+        vendor = bool(runs) and _has_vendor_routine(runs[0].reference, runs[0].problem)
+        times = self.compare_runs(runs, vendor=vendor)
+        theirs = VendorTime(VENDOR, times[-1].measurement, times[-1].notes) if vendor else None
+        return Compared(tuple(timed.measurement for timed in times[: len(runs)]), theirs)
 
     def compare_runs(
         self, runs: Sequence[Runnable], *, vendor: bool = False, protocol: Timing | None = None
@@ -154,15 +156,13 @@ class GpuStages(CompileAhead):
 
     def baseline(self, spec: KernelSpec, problem: Problem) -> VendorTime | None:
         """cuBLAS on the same problem and protocol; None for kernels that are no FP32 matrix product."""
-        from autotune.study.final import Baseline as VendorTime
-
-        if spec.reference != "matmul" or problem.dtype != "float32":
+        if not _has_vendor_routine(spec.reference, problem):
             return None
         launch = plan_launch(spec, problem, Config.of(spec.defaults), self.gpu.spec)
         workload = Workload.of_launch(launch, spec.reference, self.protocol)
         with self._locked():
             timed = self._ask(Baseline(workload, self.protocol), Timed, self.protocol.run_limit_s)
-        return VendorTime("cublas", timed.measurement, timed.notes)
+        return VendorTime(VENDOR, timed.measurement, timed.notes)
 
     def inspect(self, run: Runnable) -> KernelFacts:
         """What the driver says of a compiled kernel and its launch, its own occupancy among it."""
@@ -264,6 +264,10 @@ def run_with_values(run: Runnable, values: Mapping[str, float | int]) -> Runnabl
         for argument in run.launch.arguments
     )
     return replace(run, launch=replace(run.launch, arguments=arguments))
+
+
+def _has_vendor_routine(reference: object, problem: Problem) -> bool:
+    return reference == "matmul" and problem.dtype == "float32"
 
 
 def _start_worker(env: Mapping[str, str]) -> Child:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from autotune.buffers import Layout, fill, lay_out, output_names, poisoned_outputs, stray_write
 from autotune.candidate import Runnable
-from autotune.device.buffers import Layout, fill, lay_out, output_names, poisoned_outputs, stray_write
 from autotune.device.gpu_device import GpuDevice
 from autotune.device.messages import Workload
 from autotune.errors import StageFailure

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import ArgumentError, DBAPIError, InterfaceError, OperationalError, SQLAlchemyError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from autotune import paths
@@ -103,6 +103,18 @@ def connect(database: Database) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
     return engine
+
+
+def check_answers(database: Database) -> None:
+    """Connects once, without changing anything; raises StoreError where that fails."""
+    engine = connect(database)
+    try:
+        with engine.connect():
+            pass
+    except SQLAlchemyError as error:
+        raise StoreError(f"{database}: {(str(error).splitlines() or [type(error).__name__])[0]}") from error
+    finally:
+        engine.dispose()
 
 
 def open_file(path: Path) -> sqlite3.Connection:

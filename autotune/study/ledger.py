@@ -37,6 +37,8 @@ class Ledger:
         self._uids: set[str] = set()
         self._tried: dict[Config, TrialRecord] = {}
         self._finals: list[TrialRecord] = []
+        self._wrong: set[Config] = set()
+        """Failed the check at other sizes that winners have to pass."""
 
     def refresh(self) -> list[TrialRecord]:
         """The search records that others added since the last call; all of the study's on the first."""
@@ -54,7 +56,7 @@ class Ledger:
             if record.config not in self._space:
                 self.outside += record.round is Round.SEARCH
             elif record.round is Round.FINAL:
-                self._finals.append(record)
+                self._add_final(record)
             elif record.round is Round.SEARCH and record.config not in self._tried:
                 self._tried[record.config] = record
                 fresh.append(record)
@@ -86,8 +88,12 @@ class Ledger:
 
     @property
     def timed(self) -> list[TrialRecord]:
-        """Those with a time, fastest first."""
-        timed = [record for record in self._tried.values() if record.outcome.time_ms is not None]
+        """Those with a time, fastest first; without those that turned out wrong at other sizes."""
+        timed = [
+            record
+            for record in self._tried.values()
+            if record.outcome.time_ms is not None and record.config not in self._wrong
+        ]
         return sorted(timed, key=time_ms)
 
     @property
@@ -97,8 +103,8 @@ class Ledger:
 
     @property
     def finals(self) -> list[TrialRecord]:
-        """The study's final-round records."""
-        return self._finals
+        """The study's final-round records that have a time and are right."""
+        return [record for record in self._finals if record.config not in self._wrong]
 
     @property
     def best_ms(self) -> float | None:
@@ -149,8 +155,14 @@ class Ledger:
         if record.round is Round.SEARCH:
             self._tried.setdefault(record.config, record)
         elif record.round is Round.FINAL:
-            self._finals.append(record)
+            self._add_final(record)
         return record
+
+    def _add_final(self, record: TrialRecord) -> None:
+        if record.outcome.status.timed:
+            self._finals.append(record)
+        else:
+            self._wrong.add(record.config)
 
 
 def time_ms(record: TrialRecord) -> float:

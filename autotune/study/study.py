@@ -14,7 +14,7 @@ from autotune.records import Outcome, Round, Status, TrialRecord
 from autotune.space.search_space import SearchSpace
 from autotune.store import Store
 from autotune.study.budget import PATIENCE, Budget
-from autotune.study.final import Compares, MeasuresBaseline, choose_leaders, find_ties, remeasure
+from autotune.study.final import Compares, FinalRound, MeasuresBaseline, choose_leaders, find_ties, remeasure
 from autotune.study.interrupt import Interrupt
 from autotune.study.ledger import Ledger, time_ms
 from autotune.study.progress import Progress, group_failures, metrics
@@ -22,7 +22,7 @@ from autotune.study.request import StudyRequest, StudyResult
 from autotune.study.stopwatch import Stopwatch
 from autotune.study.strategies import Subject, make_sampler
 from autotune.study.window import Window
-from autotune.trial import Stages, run_trial
+from autotune.trial import Stages, VendorTime, run_trial
 
 if TYPE_CHECKING:
     from autotune.study.samplers import LegalSampler
@@ -151,10 +151,12 @@ class _Study:
             self.notes.append(f"no baseline: {failure}")
             return
         if baseline:
-            outcome = Outcome(
-                Status.OK, stages.origin, measurement=baseline.measurement, notes=baseline.notes
-            )
-            self.ledger.add_baseline(baseline.name, outcome)
+            self.add_baseline(baseline)
+
+    def add_baseline(self, vendor: VendorTime) -> None:
+        """Records the vendor's time beside the session's own."""
+        outcome = Outcome(Status.OK, self.stages.origin, measurement=vendor.measurement, notes=vendor.notes)
+        self.ledger.add_baseline(vendor.name, outcome)
 
     def final_round(self, interrupt: Interrupt) -> None:
         """Measures the leaders again, interleaved; left out where this run measured nothing new."""
@@ -164,8 +166,13 @@ class _Study:
             return
         self.emit("final")
         candidates = [self.candidate(record.config) for record in leaders]
-        for candidate, outcome in interrupt.attempt(lambda: remeasure(candidates, stages)) or []:
+        final = interrupt.attempt(lambda: remeasure(candidates, stages)) or FinalRound()
+        for candidate, outcome in final.outcomes:
             self.ledger.add(candidate.config, outcome, Round.FINAL)
+            if not outcome.status.timed:
+                self.notes.append(f"{candidate.config.key} is out: {outcome.reason}")
+        if final.vendor:
+            self.add_baseline(final.vendor)
 
     def result(self, interrupted: bool) -> StudyResult:
         """The result; raises NothingFound where the study has no time at all."""

@@ -14,8 +14,7 @@ from autotune.errors import StageFailure
 from autotune.problem import Problem
 from autotune.records import Accuracy, Measurement, Origin, Resources, Status
 from autotune.spec.kernel_spec import KernelSpec
-from autotune.study.final import Baseline
-from autotune.trial import Timed
+from autotune.trial import Compared, Timed, VendorTime
 
 RESOURCES = Resources(
     registers=32, static_smem_bytes=0, spill_store_bytes=0, spill_load_bytes=0, stack_bytes=0
@@ -100,14 +99,14 @@ class FakeFinalStages(FakeStages):
     compared: list[list[str]] = field(default_factory=list)
     baselines: int = 0
 
-    def compare(self, runs: Sequence[Runnable]) -> list[Measurement]:
+    def compare(self, runs: Sequence[Runnable]) -> Compared:
         self.compared.append([run.kernel.key for run in runs])
         by_key = {config.key: config for config in self.measured}
-        return [measurement(self.final_time_of(by_key[run.kernel.key])) for run in runs]
+        return Compared(tuple(measurement(self.final_time_of(by_key[run.kernel.key])) for run in runs))
 
-    def baseline(self, spec: KernelSpec, problem: Problem) -> Baseline | None:
+    def baseline(self, spec: KernelSpec, problem: Problem) -> VendorTime | None:
         self.baselines += 1
-        return Baseline("vendor", measurement(0.5), ("default algorithm",))
+        return VendorTime("vendor", measurement(0.5), ("default algorithm",))
 
 
 def measurement(time_ms: float) -> Measurement:

@@ -23,7 +23,6 @@ from bench import DATA, QUICK, Bench, Stopwatch
 
 from autotune.candidate import Candidate, Runnable, ScalarPlan
 from autotune.config import Config
-from autotune.device.thorough import thorough_cases, verify_thoroughly
 from autotune.errors import StageFailure
 from autotune.exporter import ExportEntry, export
 from autotune.launch import plan_run
@@ -33,6 +32,7 @@ from autotune.problems import make_problem
 from autotune.protocol import Protocol
 from autotune.records import Status
 from autotune.render import render
+from autotune.thorough import thorough_cases, verify_thoroughly
 
 Numbers = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]

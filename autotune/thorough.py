@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from autotune.candidate import Candidate, CompiledKernel, Runnable, Source
 from autotune.config import Value
@@ -27,6 +27,7 @@ WIDE = 256
 """The other sizes beside those, which most tiles divide."""
 
 
+@runtime_checkable
 class Verifies(Protocol):
     """Stages that can verify with other data and values than a trial has."""
 
