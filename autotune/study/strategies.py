@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -82,8 +83,19 @@ def default_config(subject: Subject) -> Config:
 
 
 def by_model(subject: Subject, configs: Sequence[Config]) -> list[Config]:
-    """The configurations in the performance model's order, from estimated resources."""
+    """The configurations in the performance model's order, from estimated resources.
+
+    The default and its neighbours are always among them: a sample of a huge space holds nothing near them. Those that
+    the model holds equal, to 1%, are ordered by how little they differ from the default.
+    """
     from autotune.model import rank
 
-    times = rank(subject.spec, subject.gpu, subject.problem, configs)
-    return [configs[place] for place in sorted(range(len(configs)), key=times.__getitem__)]
+    default = default_config(subject)
+    pool = list(dict.fromkeys([default, *subject.space.neighbours(default), *configs]))
+    times = rank(subject.spec, subject.gpu, subject.problem, pool)
+
+    def promise(place: int) -> tuple[int, int, float]:
+        level = round(math.log(max(times[place], 1e-9)) / math.log(1.01))
+        return level, sum(pool[place][name] != value for name, value in default.values_by_name), times[place]
+
+    return [pool[place] for place in sorted(range(len(pool)), key=promise)]
