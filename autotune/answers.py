@@ -137,13 +137,12 @@ def _baseline(store: Store, record: TrialRecord, folders: Sequence[Path]) -> Tri
 
 def _known_problems(store: Store, spec: KernelSpec, target: Target, folders: Sequence[Path]) -> list[Problem]:
     """The problems that have results with the present template, own and shipped."""
-    from autotune.choice.best import device_key
     from autotune.choice.shipped import shipped_records
     from autotune.records import Status
     from autotune.render import kernel_hash
     from autotune.store import RecordQuery
 
-    device, current = device_key(target.gpu), kernel_hash(spec)
+    device, current = target.gpu.identity.key, kernel_hash(spec)
     query = RecordQuery(kernel=spec.name, kernel_hash=current, device=device, status=Status.OK)
     found = {problem.key: problem for problem in store.problems(query)}
     for record in shipped_records(spec.name, device, folders):

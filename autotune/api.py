@@ -48,7 +48,7 @@ def search(
     """
     from autotune.compile.pool import CompilePool
     from autotune.device.stages import GpuStages
-    from autotune.predicted_stages import PredictedStages, environment_without_gpu, identity_of
+    from autotune.predicted_stages import PredictedStages, environment_without_gpu
     from autotune.spec.load import load_spec
     from autotune.store import open_store
     from autotune.study.request import StudyRequest
@@ -75,7 +75,7 @@ def search(
             spec=spec,
             gpu=target.gpu,
             problem=problem,
-            device=local.identity if local else identity_of(target.gpu),
+            device=local.identity if local else target.gpu.identity,
             environment=local.environment if local else environment_without_gpu(),
             board=local.uuid if local else "",
             study=study or f"{spec.name} on {target.gpu.table}",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.config import Value
+from autotune.records import DeviceIdentity
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,14 @@ class GpuSpec:
     def peak_fp32_tflops(self) -> float:
         """SMs x lanes x 2 x maximum clock."""
         return self.sm_count * self.fp32_lanes_per_sm * 2 * self.max_clock_mhz * 1e6 / 1e12
+
+    @property
+    def identity(self) -> DeviceIdentity:
+        """What records about boards of this kind say of the device."""
+        major, minor = self.compute_capability
+        return DeviceIdentity(
+            self.table, self.name, f"{major}.{minor}", self.sm_count, self.memory_bytes, self.mig_profile
+        )
 
     def names(self) -> Mapping[str, Value]:
         """What expressions in a spec may ask of the GPU."""

@@ -7,10 +7,9 @@ from autotune.candidate import Candidate, Runnable
 from autotune.compile import nvrtc
 from autotune.compile.ahead import CompileAhead
 from autotune.compile.pool import CompilePool
-from autotune.gpu import GpuSpec
 from autotune.model import predict_ms
 from autotune.occupancy import with_occupancy
-from autotune.records import DeviceIdentity, Environment, Origin
+from autotune.records import Environment, Origin
 
 
 class PredictedStages(CompileAhead):
@@ -29,14 +28,6 @@ class PredictedStages(CompileAhead):
         """The model's time in ms, from the compiled kernel's real resources."""
         resources = with_occupancy(run.kernel.resources, run.launch, candidate.gpu)
         return predict_ms(candidate, resources)
-
-
-def identity_of(gpu: GpuSpec) -> DeviceIdentity:
-    """The device that predictions are about, from its table alone."""
-    major, minor = gpu.compute_capability
-    return DeviceIdentity(
-        gpu.table, gpu.name, f"{major}.{minor}", gpu.sm_count, gpu.memory_bytes, gpu.mig_profile
-    )
 
 
 def environment_without_gpu() -> Environment:

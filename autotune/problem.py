@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -38,3 +39,13 @@ class Problem:
     def names(self) -> Mapping[str, Value]:
         """Sizes and classes by name, for expressions."""
         return {**dict(self.sizes), **dict(self.classes)}
+
+
+def octaves(one: Mapping[str, int], other: Mapping[str, int]) -> float:
+    """How far apart two problems' sizes are: the root of the sum of squared binary logarithms of their ratios.
+
+    A size of 0 counts as 1.
+    """
+    return math.sqrt(
+        sum((math.log2(max(one[name], 1)) - math.log2(max(other[name], 1))) ** 2 for name in one)
+    )

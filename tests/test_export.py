@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from autotune.config import Config
 from autotune.errors import InputError
 from autotune.exporter import export
-from autotune.exporter.entries import ExportEntry, cover, distance, unique_sizes
+from autotune.exporter.entries import ExportEntry, cover, unique_sizes
 from autotune.gpu_tables import find_gpu
+from autotune.problem import octaves
 from autotune.spec.kernel_spec import KernelSpec
 from autotune.spec.load import load_spec
 
@@ -58,8 +59,8 @@ def test_cover_drops_what_others_serve_best() -> None:
 
 
 def test_distance_counts_ratios_alike_in_both_directions() -> None:
-    assert distance({"M": 8, "N": 1}, {"M": 16, "N": 1}) == distance({"M": 16, "N": 1}, {"M": 8, "N": 1}) > 0
-    assert distance({"M": 0}, {"M": 1}) == 0
+    assert octaves({"M": 8, "N": 1}, {"M": 16, "N": 1}) == octaves({"M": 16, "N": 1}, {"M": 8, "N": 1}) > 0
+    assert octaves({"M": 0}, {"M": 1}) == 0
 
 
 def test_measured_entries_win_over_predicted_and_faster_over_slower() -> None:

@@ -11,10 +11,11 @@ from fakes.exported import TESTS, entry, host_program, nvcc, scale_spec
 from autotune.config import Config
 from autotune.errors import InputError
 from autotune.exporter import default_entry, export
-from autotune.exporter.entries import FAR, ExportEntry, distance
+from autotune.exporter.entries import FAR, ExportEntry
 from autotune.exporter.header import header_text
 from autotune.gpu_tables import find_gpu
 from autotune.legality import violations
+from autotune.problem import octaves
 from autotune.problems import make_problem
 from autotune.spec.kernel_spec import KernelSpec
 from autotune.spec.load import load_spec
@@ -166,7 +167,7 @@ def test_dispatcher_chooses_kernel_and_variant_as_stated(sgemm: KernelSpec, tmp_
     }
     for (sizes, pointer, beta, extra), answer in zip(calls, answers, strict=False):
         named = dict(zip("MNK", sizes, strict=True))
-        apart = [distance(dict(each.problem.sizes), named) for each in entries]
+        apart = [octaves(dict(each.problem.sizes), named) for each in entries]
         nearest = apart.index(min(apart))
         exact = min(apart) == 0
         want = other if min(apart) > FAR else entries[nearest].config

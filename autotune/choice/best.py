@@ -26,7 +26,7 @@ from autotune.choice.shipped import shipped_records
 from autotune.config import Config
 from autotune.errors import NothingFound
 from autotune.gpu import GpuSpec
-from autotune.problem import Problem
+from autotune.problem import Problem, octaves
 from autotune.protocol import Protocol
 from autotune.records import Environment, Origin, Round, Status, TrialRecord
 from autotune.spec.kernel_spec import KernelSpec
@@ -85,15 +85,14 @@ class Question:
         from autotune.spec.load import space_hash
 
         names = spec.parameter_names
-        values = {**spec.defaults, **spec.gpu_defaults.get(gpu.table, {})}
-        default = Config.of({name: values[name] for name in names})
+        default = spec.default_config(gpu.table)
         if violations(spec, gpu, problem, default):
             default = nearest_legal(search_space(spec, gpu, problem), default)
         return cls(
             kernel=spec.name,
             kernel_hash=kernel_hash(spec),
             space_hash=space_hash(spec),
-            device=device_key(gpu),
+            device=gpu.identity.key,
             problem=problem,
             protocol=(protocol or Protocol()).key,
             environment=environment,
@@ -187,18 +186,10 @@ def distance(one: Problem, other: Problem) -> float:
     ]
     if not same_kind or Problem((), "", one.classes).key != Problem((), "", other.classes).key:
         return math.inf
-    square = 0.0
-    for (_, size), (_, asked) in zip(one.sizes, other.sizes, strict=True):
-        if size != asked:
-            square += math.log2(size / asked) ** 2 if size > 0 and asked > 0 else math.inf
-    return math.sqrt(square)
-
-
-def device_key(gpu: GpuSpec) -> str:
-    """The `DeviceIdentity.key` of boards of this kind."""
-    major, minor = gpu.compute_capability
-    parts = (gpu.table, f"{major}.{minor}", f"{gpu.sm_count}sm", gpu.mig_profile)
-    return "/".join(part for part in parts if part)
+    # Nothing to do is like no other problem, though its size counts as 1 in octaves.
+    if any((size == 0) != (asked == 0) for (_, size), (_, asked) in zip(one.sizes, other.sizes, strict=True)):
+        return math.inf
+    return octaves(dict(one.sizes), dict(other.sizes))
 
 
 @dataclass(frozen=True)

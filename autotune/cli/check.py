@@ -164,7 +164,7 @@ def _default(spec: KernelSpec, gpu: GpuSpec) -> Config | None:
     space = search_space(spec, gpu)
     if not space.count:
         return None
-    return nearest_legal(space, Config.of({**spec.defaults, **spec.gpu_defaults.get(gpu.table, {})}))
+    return nearest_legal(space, spec.default_config(gpu.table))
 
 
 def small_problem(spec: KernelSpec, size: int = 64):  # type: ignore[no-untyped-def]

@@ -73,7 +73,7 @@ def explain_command(
     folders = project_folders(projects)
     spec = load_spec(kernel, folders)
     target = resolve_gpu(gpu, folders)
-    config = parse_config(config_text, spec, {**spec.defaults, **spec.gpu_defaults.get(target.table, {})})
+    config = parse_config(config_text, spec, spec.default_config(target.table))
     problem = problems_of(sizes or ("4096",), None, classes, spec, folders)[0]
     candidate = Candidate(spec, target, problem, config)
     resources = None

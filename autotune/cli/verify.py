@@ -65,7 +65,7 @@ def verify_command(
     target = find_target(gpu, folders)
     if target.local is None:
         raise GpuUnavailable(f"{target.gpu.name} is not in this machine, and verifying runs kernels on it")
-    base = {**spec.defaults, **spec.gpu_defaults.get(target.gpu.table, {})}
+    base = spec.default_config(target.gpu.table)
     results: list[dict[str, object]] = []
     with CompilePool() as pool, GpuStages(target.local, pool) as stages:
         for problem in problems_of(sizes, None, classes, spec, folders):

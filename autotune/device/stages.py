@@ -22,7 +22,6 @@ from autotune.candidate import Candidate, Runnable, ScalarPlan
 from autotune.child.errors import ChildDied, ChildFailure, ChildRaised, ChildTimeout
 from autotune.compile.ahead import CompileAhead
 from autotune.compile.pool import CompilePool
-from autotune.config import Config
 from autotune.device.cuda_errors import WATCHDOG_HINT
 from autotune.device.local import WORKER, LocalGpu
 from autotune.device.lock import device_lock
@@ -158,7 +157,7 @@ class GpuStages(CompileAhead):
         """cuBLAS on the same problem and protocol; None for kernels that are no FP32 matrix product."""
         if not _has_vendor_routine(spec.reference, problem):
             return None
-        launch = plan_launch(spec, problem, Config.of(spec.defaults), self.gpu.spec)
+        launch = plan_launch(spec, problem, spec.default_config(self.gpu.spec.table), self.gpu.spec)
         workload = Workload.of_launch(launch, spec.reference, self.protocol)
         with self._locked():
             timed = self._ask(Baseline(workload, self.protocol), Timed, self.protocol.run_limit_s)

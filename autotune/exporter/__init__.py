@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.config import Config
 from autotune.errors import InputError, nearest_name
 from autotune.exporter.entries import ExportEntry, ExportReport, cover, unique_sizes
 from autotune.gpu import GpuSpec
@@ -57,8 +56,7 @@ def default_entry(spec: KernelSpec, gpu: GpuSpec, like: ExportEntry) -> ExportEn
     """The kernel's default configuration on this GPU, or the nearest to it that is legal there."""
     from autotune.legality import nearest_legal, search_space, violations
 
-    values = {**spec.defaults, **spec.gpu_defaults.get(gpu.table, {})}
-    config = Config.of({name: values[name] for name in spec.parameter_names})
+    config = spec.default_config(gpu.table)
     if violations(spec, gpu, like.problem, config):
         config = nearest_legal(search_space(spec, gpu, like.problem), config)
     return ExportEntry(like.problem, config, None, "default")

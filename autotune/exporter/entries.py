@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.config import Config
 from autotune.errors import InputError
-from autotune.problem import Problem
+from autotune.problem import Problem, octaves
 from autotune.problems import flops
 from autotune.records import Origin, TrialRecord
 from autotune.spec.kernel_spec import KernelSpec
@@ -81,15 +81,6 @@ class ExportReport:
     """Size of the file, or of all files of the folder."""
 
 
-def distance(one: Mapping[str, int], other: Mapping[str, int]) -> float:
-    """Octaves between two problems' sizes, as in `autotune.choice.best`: the root of the sum of squared binary
-    logarithms of their ratios; a size of 0 counts as 1.
-    """
-    return math.sqrt(
-        sum((math.log2(max(one[name], 1)) - math.log2(max(other[name], 1))) ** 2 for name in one)
-    )
-
-
 def unique_sizes(entries: Sequence[ExportEntry]) -> list[ExportEntry]:
     """One entry for each combination of sizes, ordered by sizes; measured ones win, then the faster, then
     the first.
@@ -110,13 +101,13 @@ def cover(entries: Sequence[ExportEntry], most: int | None) -> list[ExportEntry]
     kept.
 
     Drops one configuration after another: each time the one whose sizes are nearest to the remaining ones,
-    by the sum of `distance` from each size to the nearest size kept. Deterministic; the order of the
+    by the sum of `octaves` from each size to the nearest size kept. Deterministic; the order of the
     entries is kept.
     """
     if most is not None and most < 1:
         raise InputError(f"at least one kernel is needed, got {most}", key="max_kernels")
     configs = list(dict.fromkeys(entry.config for entry in entries))
-    apart = [[distance(dict(a.problem.sizes), dict(b.problem.sizes)) for b in entries] for a in entries]
+    apart = [[octaves(dict(a.problem.sizes), dict(b.problem.sizes)) for b in entries] for a in entries]
     while most is not None and len(configs) > most:
 
         def loss(dropped: Config) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.config import Value
+from autotune.config import Config, Value
 from autotune.expressions import Expression
 
 
@@ -158,6 +158,11 @@ class KernelSpec:
     def parameter_names(self) -> tuple[str, ...]:
         """Names in the declared order."""
         return tuple(parameter.name for parameter in self.parameters)
+
+    def default_config(self, gpu_table: str) -> Config:
+        """The defaults on one GPU, in the order of the parameters; not necessarily legal for a problem."""
+        values = {**self.defaults, **self.gpu_defaults.get(gpu_table, {})}
+        return Config.of({name: values[name] for name in self.parameter_names})
 
     @property
     def arrays(self) -> tuple[ArrayArgument, ...]:

@@ -76,9 +76,7 @@ def make_sampler(name: str, subject: Subject, seed: int, trials: int | None) -> 
 
 def default_config(subject: Subject) -> Config:
     """The spec's default for this GPU, or the nearest legal configuration where it does not fit."""
-    spec = subject.spec
-    defaults = {**spec.defaults, **spec.gpu_defaults.get(subject.gpu.table, {})}
-    config = Config.of({name: defaults[name] for name in spec.parameter_names})
+    config = subject.spec.default_config(subject.gpu.table)
     return config if config in subject.space else nearest_legal(subject.space, config)
 
 
