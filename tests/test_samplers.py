@@ -131,7 +131,7 @@ def test_workers_keep_to_their_own_part_as_long_as_it_lasts(subject: Subject) ->
         parts = []
         for rank in range(3):
             brain = Brain(subject.space, make_sampler(name, subject, 0, 5))
-            brain.share(rank, 3)
+            brain.share(str(rank), ("0", "1", "2"))
             parts.append({brain.ask() for _ in range(8)} - {default_config(subject)})
         assert len(parts[0] | parts[1] | parts[2]) == sum(len(part) for part in parts)
 
@@ -198,3 +198,36 @@ def _space(*arguments: object, made: list[SearchSpace] = []) -> SearchSpace:  # 
     if not made:
         made.append(search_space(*arguments))  # type: ignore[arg-type]
     return made[0]
+
+
+def test_sessions_that_come_later_only_take_from_the_others(subject: Subject) -> None:
+    parts = {}
+    for sessions in (("a", "b"), ("a", "b", "c")):
+        for own in sessions:
+            sampler = samplers.RandomLegal(subject.space, 0)
+            sampler.share(own, sessions)
+            parts[own, len(sessions)] = {config for config in subject.space if sampler.mine(config)}
+    assert parts["a", 3] < parts["a", 2]
+    assert parts["b", 3] < parts["b", 2]
+    assert len(parts["a", 3]) + len(parts["b", 3]) + len(parts["c", 3]) == subject.space.count
+    assert min(map(len, parts.values())) > subject.space.count / 6
+
+
+def test_T30_exhaustive_sessions_part_before_all_know_of_each_other(subject: Subject) -> None:
+    # Each of eight has heard of one other only, as in the first moments of a study.
+    asked = []
+    for number in range(8):
+        brain = Brain(subject.space, make_sampler("exhaustive", subject, 0, None))
+        assert brain.ask() == subject.space.at(0)
+        brain.share(f"s{number}", (f"s{number}", "other"))
+        asked += [brain.ask() for _ in range(3)]
+    assert len(set(asked)) > len(asked) / 2
+
+
+def test_exhaustive_stays_exhaustive_when_others_appear(subject: Subject) -> None:
+    brain = Brain(subject.space, make_sampler("exhaustive", subject, 0, None))
+    asked = [brain.ask() for _ in range(5)]
+    brain.share("a", ("a", "b"))
+    while config := brain.ask():
+        asked.append(config)
+    assert len(asked) == len(set(asked)) == subject.space.count

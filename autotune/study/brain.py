@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import optuna
 from optuna.trial import TrialState
@@ -58,9 +58,9 @@ class Brain:
                 )
             )
 
-    def share(self, rank: int, workers: int) -> None:
-        """Several workers search the space; this one is the `rank`-th of them."""
-        self._sampler.share(rank, workers)
+    def share(self, own: str, sessions: Collection[str]) -> None:
+        """Several sessions search the space; this one is `own`."""
+        self._sampler.share(own, sessions)
 
 
 def _verdict(outcome: Outcome) -> tuple[TrialState, float | None]:

@@ -76,10 +76,9 @@ class Ledger:
         return self._store_record(self._record(name, "", Config(()), outcome, Round.BASELINE))
 
     @property
-    def share(self) -> tuple[int, int]:
-        """This run's place among those adding to the study right now, and how many they are."""
-        workers = sorted({self._request.session, *self._others})
-        return workers.index(self._request.session), len(workers)
+    def sessions(self) -> tuple[str, ...]:
+        """This run and those that have added to the study since it began, in one order for all."""
+        return tuple(sorted({self._request.session, *self._others}))
 
     @property
     def tried(self) -> list[TrialRecord]:

@@ -13,8 +13,8 @@ their types whatever Optuna does with them; `suggest` turns a trial's texts back
 from __future__ import annotations
 
 import contextlib
-import zlib
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -100,7 +100,8 @@ class LegalSampler(BaseSampler):
         self._rng = np.random.default_rng(seed)
         self._words = Vocabulary(space)
         self._read: set[int] = set()
-        self._part, self._workers = 0, 1
+        self._own = ""
+        self._sessions: tuple[str, ...] = ("",)
 
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> Config | None:
         """A legal configuration not in `seen`; None where there is none left."""
@@ -115,7 +116,7 @@ class LegalSampler(BaseSampler):
 
     def draw(self) -> Config | None:
         """A uniform draw from the legal configurations not yet seen."""
-        wanted = 4 * self._workers
+        wanted = 4 * len(self._sessions)
         for config in self.space.sample(self._rng, wanted):
             if config not in self.seen and self.mine(config):
                 return config
@@ -123,16 +124,23 @@ class LegalSampler(BaseSampler):
         drawn = self.space.sample(self._rng, wanted, exclude=self.seen)
         return next(filter(self.mine, drawn), drawn[0] if drawn else None)
 
-    def share(self, rank: int, workers: int) -> None:
-        """From now on this is the `rank`-th of several workers on one space, and keeps to its own part."""
-        if self._workers == 1 < workers:
+    def share(self, own: str, sessions: Collection[str]) -> None:
+        """From now on `own` is one of several sessions that search the space, and keeps to its own part."""
+        if len(self._sessions) == 1 < len(sessions):
             # All may have begun with the same seed.
-            self.base.reseed_rng()
-        self._part, self._workers = rank, workers
+            self.reseed_rng()
+        self._own, self._sessions = own, tuple(sessions)
 
     def mine(self, config: Config) -> bool:
-        """Whether a configuration lies in this worker's part; the parts do not overlap."""
-        return zlib.crc32(config.key.encode()) % self._workers == self._part
+        """Whether a configuration lies in this session's part.
+
+        It belongs to the session whose name gives the highest hash together with it: the parts do not overlap, and
+        a session that some have not heard of yet takes from each of the others alike.
+        """
+        if len(self._sessions) == 1:
+            return True
+        key = config.key
+        return max(self._sessions, key=lambda name: _hash(f"{name} {key}")) == self._own
 
     def _unseen_neighbour(self, config: Config) -> Config | None:
         around = [config, *self.space.neighbours(config)]
@@ -204,18 +212,18 @@ class RandomLegal(LegalSampler):
 
 
 class Exhaustive(RandomLegal):
-    """Every legal configuration in index order."""
+    """Every legal configuration in index order; of several sessions each begins somewhere else."""
 
     def __init__(self, space: SearchSpace, seed: int | None = None) -> None:
         super().__init__(space, seed)
-        self._next = 0
+        self._first = self._passed = 0
         self._left_to_others: list[Config] = []
 
     def propose(self, study: optuna.Study, trial: FrozenTrial) -> Config | None:
         """The next one in order that is not seen; what is other workers' part comes last."""
-        while self._next < self.space.count:
-            config = self.space.at(self._next)
-            self._next += 1
+        while self._passed < self.space.count:
+            config = self.space.at((self._first + self._passed) % self.space.count)
+            self._passed += 1
             if config in self.seen:
                 continue
             if self.mine(config):
@@ -227,6 +235,13 @@ class Exhaustive(RandomLegal):
             if config not in self.seen:
                 return config
         return None
+
+    def share(self, own: str, sessions: Collection[str]) -> None:
+        """Goes on from a place that no other session is at, lest they try the same until all know of each other."""
+        alone = len(self._sessions) == 1
+        super().share(own, sessions)
+        if alone and len(sessions) > 1:
+            self._first, self._passed = int(self._rng.integers(self.space.count)), 0
 
 
 class ModelOrder(RandomLegal):
@@ -305,10 +320,14 @@ class Auto(LegalSampler):
             return self._model.propose(study, trial)
         return super().propose(study, trial)
 
-    def share(self, rank: int, workers: int) -> None:
+    def share(self, own: str, sessions: Collection[str]) -> None:
         """Both parts share."""
-        super().share(rank, workers)
-        self._model.share(rank, workers)
+        super().share(own, sessions)
+        self._model.share(own, sessions)
+
+
+def _hash(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(), digest_size=8).digest()
 
 
 def tpe(seed: int | None) -> TPESampler:

@@ -123,7 +123,7 @@ class _Study:
         fresh = self.ledger.refresh()
         if fresh:
             self.brain.learn(fresh)
-            self.brain.share(*self.ledger.share)
+            self.brain.share(self.request.session, self.ledger.sessions)
 
     def fill(self, window: Window) -> None:
         """Asks for candidates until enough are in flight, the budget is covered or none are left."""
