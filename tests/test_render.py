@@ -99,7 +99,7 @@ def test_variants_of_the_problem_change_the_text_and_other_sizes_do_not() -> Non
 def test_T48_values_render_as_cuda_writes_them(tmp_path: Path) -> None:
     spec = replace(
         spec_with(tmp_path, "{{ B }} {{ I }} {{ F }} {{ S }} {{ T }} {{ BM == 1 }}"),
-        parameters=tuple(Parameter(name, ()) for name in ("B", "I", "F", "S", "T")),
+        parameters=tuple(Parameter(name, (0,)) for name in ("B", "I", "F", "S", "T")),
         derived={},
         variants={},
     )

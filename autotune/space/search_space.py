@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from autotune.columns import Array
-from autotune.config import Config, Value, value_text
+from autotune.config import Config, Value
 from autotune.errors import InputError, NothingFound, nearest_name
 from autotune.expressions import Expression
 from autotune.space.diagram import Diagram, build_diagram
@@ -39,7 +39,7 @@ class SearchSpace:
         derived: Mapping[str, Expression] | None = None,
         constants: Mapping[str, Value] | None = None,
     ) -> None:
-        """Raises InputError on a parameter without values, a value given twice, or an unknown name."""
+        """Raises InputError on an unknown name, or one that two parameters share."""
         self.parameters = tuple(parameters)
         self.rules = tuple(rules)
         self.derived = dict(derived or {})
@@ -286,14 +286,6 @@ def _check(expression: Expression, known: Collection[str], key: str) -> None:
 
 
 def _codes(parameter: Parameter) -> dict[str, int]:
-    if not parameter.values:
-        raise InputError("must have at least one value, got none", key=f"parameters.{parameter.name}")
-    texts = [value_text(value) for value in parameter.values]
-    for index, text in enumerate(texts):
-        if text in texts[:index]:
-            raise InputError(
-                f"values must differ in writing, got {text} twice", key=f"parameters.{parameter.name}"
-            )
     # In Python 1, 1.0 and True are equal; what they render to is not.
     return {repr(value): index for index, value in enumerate(parameter.values)}
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from autotune.config import Config, Value
 from autotune.expressions import Expression
+from autotune.spec.names import check_distinct, check_identifier, checked_values
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,10 @@ class Parameter:
     name: str
     values: tuple[Value, ...]
     doc: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises InputError where there are no values, two that are written alike, or one that cannot be a key."""
+        object.__setattr__(self, "values", checked_values(self.values, self.name))
 
 
 @dataclass(frozen=True)
@@ -154,6 +159,19 @@ class KernelSpec:
     folders: tuple[Path, ...] = ()
     """Project folders that come before the shipped one when templates are looked up."""
 
+    def __post_init__(self) -> None:
+        """Raises InputError where a name cannot be one, or stands for two things."""
+        check_identifier(self.name)
+        check_distinct(
+            [
+                ("problem.sizes", self.problem.sizes),
+                ("problem.classes", [kind.name for kind in self.problem.classes]),
+                ("parameters", self.parameter_names),
+                ("derived", self.derived),
+                ("variants", self.variants),
+            ]
+        )
+
     @property
     def parameter_names(self) -> tuple[str, ...]:
         """Names in the declared order."""
@@ -161,7 +179,8 @@ class KernelSpec:
 
     def default_config(self, gpu_table: str) -> Config:
         """The defaults on one GPU, in the order of the parameters; not necessarily legal for a problem."""
-        values = {**self.defaults, **self.gpu_defaults.get(gpu_table, {})}
+        first = {parameter.name: parameter.values[0] for parameter in self.parameters}
+        values = {**first, **self.defaults, **self.gpu_defaults.get(gpu_table, {})}
         return Config.of({name: values[name] for name in self.parameter_names})
 
     @property

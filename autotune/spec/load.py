@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 from autotune import paths
 from autotune.config import Value, value_text
 from autotune.errors import InputError, nearest_name
-from autotune.expressions import FUNCTIONS, Expression
+from autotune.expressions import Expression
 from autotune.spec.kernel_spec import (
     Argument,
     ArrayArgument,
@@ -28,6 +27,7 @@ from autotune.spec.kernel_spec import (
     SharedAccess,
     SizeArgument,
 )
+from autotune.spec.names import GPU_NAMES, METRIC_NAMES, RESERVED, check_identifier
 from autotune.spec.shape import (
     ParameterShape,
     PitchShape,
@@ -40,19 +40,6 @@ from autotune.spec.shape import (
 from autotune.spec.values import listed_values, one_of, range_values
 from autotune.spec.yaml_file import Key, YamlFile, read_yaml
 
-GPU_NAMES = (
-    "compute_capability",
-    "sm_count",
-    "smem_per_block_bytes",
-    "smem_per_sm_bytes",
-    "max_threads_per_block",
-    "max_registers_per_thread",
-    "registers_per_sm",
-    "l2_bytes",
-)
-"""What `GpuSpec.names` gives."""
-
-METRIC_NAMES = ("flops", "bytes", "time_ns")
 DTYPES = (
     "float16",
     "float32",
@@ -170,8 +157,7 @@ class _Builder:
     def check_names(self) -> None:
         """One name means one thing, whether parameter, derived, size, class, variant or a name of the GPU."""
         shape = self.shape
-        taken = dict.fromkeys(GPU_NAMES, "the GPU") | {"lane": "shared_accesses"}
-        taken |= dict.fromkeys(FUNCTIONS, "a function") | dict.fromkeys(METRIC_NAMES, "metrics")
+        taken = dict(RESERVED)
         sections: list[tuple[Key, Iterable[str]]] = [
             (("problem", "classes"), shape.problem.classes),
             (("parameters",), shape.parameters),
@@ -189,13 +175,10 @@ class _Builder:
             taken[name] = str(key[0]) if len(key) < 3 else f"problem.{key[1]}"
 
     def identifier(self, key: Key, name: str) -> str:
-        if not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
-            nearest = re.sub("[^A-Za-z0-9_]+", "_", name).lstrip("0123456789")
-            raise self.file.error(key, f"a name is made of letters, digits and _, got {name!r}", nearest)
         try:
-            ast.parse(name, mode="eval")
-        except SyntaxError:
-            raise self.file.error(key, f"a name must not be a word of the language, got {name!r}") from None
+            check_identifier(name)
+        except InputError as error:
+            raise self.file.error(key, error.rule, error.nearest) from None
         return name
 
     def choice(self, key: Key, name: str, choices: Sequence[str], what: str) -> str:

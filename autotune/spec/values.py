@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Sequence
 from decimal import Decimal
 
 from autotune.config import Value, value_text
 from autotune.errors import nearest_name
 from autotune.spec.kernel_spec import Parameter
+from autotune.spec.names import checked_value
 from autotune.spec.shape import ParameterShape
 from autotune.spec.yaml_file import Key, YamlFile, shortened
 
 MAX_VALUES = 10_000
 """Values of one parameter."""
-
-
-def parameter_value(data: object) -> Value:
-    """A value that a parameter may have, lists turned into tuples; else raises ValueError with the rule."""
-    if isinstance(data, list | tuple) and data:
-        return tuple(parameter_value(item) for item in data)
-    if isinstance(data, bool | int) or (isinstance(data, float) and math.isfinite(data)):
-        return data
-    # Names and values are written as `A=1,B=(2 x)` on the command line and in the database.
-    if isinstance(data, str) and re.fullmatch(r"[^\s,=()]+", data):
-        return data
-    raise ValueError("a value is a number, true, false, text without blank or , = ( ), or a list of these")
 
 
 def listed_values(file: YamlFile, key: Key, data: Sequence[object]) -> tuple[Value, ...]:
@@ -83,6 +70,6 @@ def nearest_value(value: Value, values: Sequence[Value]) -> str:
 
 def _value(file: YamlFile, key: Key, data: object) -> Value:
     try:
-        return parameter_value(data)
+        return checked_value(data)
     except ValueError as error:
         raise file.error(key, f"{error}, got {shortened(data)}") from None

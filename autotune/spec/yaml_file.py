@@ -22,6 +22,7 @@ MAX_NODES = 100_000
 """Anchors may repeat values; what they unfold to stops here."""
 
 _WHOLE = re.compile("[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F]+)")
+_EXPONENT = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,9 @@ class _Reader:
     def scalar(self, node: yaml.ScalarNode, key: Key) -> str | bool | int | float | None:
         text = str(node.value)
         match node.tag.rpartition(":")[2]:
+            case "str" if node.style is None and _EXPONENT.fullmatch(text):
+                # YAML 1.1 wants a point and a sign in `1e-7`, which readers of any other language do not expect.
+                return float(text)
             case "str":
                 return text
             case "null":
