@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from autotune.study.request import StudyRequest, StudyResult
     from autotune.trial import Stages
 
+MAX_SEED = 2**32 - 1
+"""What the strategies' random generators take."""
 DEFAULT_TRIALS = 200
 """Where neither trials nor time are given and the strategy has no end of its own."""
 
@@ -49,6 +51,7 @@ def search(
     from autotune.compile.pool import CompilePool
     from autotune.device.stages import GpuStages
     from autotune.predicted_stages import PredictedStages, environment_without_gpu
+    from autotune.references import check_reference
     from autotune.spec.load import load_spec
     from autotune.store import open_store
     from autotune.study.request import StudyRequest
@@ -57,8 +60,10 @@ def search(
 
     spec = kernel if isinstance(kernel, KernelSpec) else load_spec(kernel, folders)
     problems = _problems(spec, size)
+    check_reference(spec)
     check_strategy(strategy)
-    _check_budget(trials, time_s)
+    _check_numbers(trials, time_s, seed)
+    _check_work(problems)
     target = find_target(gpu, folders)
     if measured_only and target.local is None:
         raise GpuUnavailable(f"{target.gpu.name} is not in this machine, and only measuring was asked for")
@@ -133,8 +138,17 @@ def _problems(spec: KernelSpec, size: Size | list[Size] | list[Problem]) -> list
     return problems
 
 
-def _check_budget(trials: int | None, time_s: float | None) -> None:
+def _check_numbers(trials: int | None, time_s: float | None, seed: int) -> None:
     if trials is not None and trials < 1:
         raise InputError(f"must be at least 1, got {trials}", key="trials")
     if time_s is not None and time_s <= 0:
         raise InputError(f"must be longer than zero seconds, got {time_s}", key="time_s")
+    if not 0 <= seed <= MAX_SEED:
+        raise InputError(f"must be from 0 to {MAX_SEED}, got {seed}", key="seed")
+
+
+def _check_work(problems: Sequence[Problem]) -> None:
+    """Kernels have to be right for empty arrays, but there is nothing to be fast at."""
+    for problem in problems:
+        if not all(size for _, size in problem.sizes):
+            raise InputError(f"must be at least 1 to be searched, got {problem.label}", key="size")

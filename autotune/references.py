@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 from autotune.errors import InputError, nearest_name
 from autotune.records import Accuracy
+from autotune.spec.kernel_spec import KernelSpec
+from autotune.spec.yaml_file import read_yaml
 
 Array: TypeAlias = npt.NDArray[Any]
 """A NumPy array, or a CuPy one, which behaves the same."""
@@ -100,6 +102,16 @@ def get_reference(reference: object) -> Reference:
     )
 
 
+def check_reference(spec: KernelSpec) -> None:
+    """Raises InputError, with its place in the spec's file, where the spec's reference cannot be found."""
+    try:
+        get_reference(spec.reference)
+    except InputError as error:
+        if spec.source_file is not None:
+            error.where = read_yaml(spec.source_file).where(("reference",))
+        raise
+
+
 def check_importable(reference: object) -> None:
     """Raises InputError for a function that another process cannot find again by its name."""
     module, name = getattr(reference, "__module__", ""), getattr(reference, "__qualname__", "")
@@ -153,7 +165,35 @@ def copy(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
     return _exactly(list(arrays)[-1], next(iter(arrays.values())), xp)
 
 
-REFERENCES: dict[str, ReferenceFunction] = {"matmul": matmul, "transpose": transpose, "copy": copy}
+def scale(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> dict[str, Array]:
+    """The last array is the first one times the first scalar."""
+    factor = next(iter(scalars.values()))
+    return {list(arrays)[-1]: next(iter(arrays.values())).astype(xp.float64) * factor}
+
+
+def add(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> dict[str, Array]:
+    """The last array is the sum of the first two."""
+    one, other = list(arrays.values())[:2]
+    return {list(arrays)[-1]: one.astype(xp.float64) + other}
+
+
+def softmax(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> dict[str, Array]:
+    """The last array holds exp of the first one, each row (along the last axis) divided by its sum."""
+    values = next(iter(arrays.values())).astype(xp.float64)
+    if values.size:
+        values = xp.exp(values - values.max(axis=-1, keepdims=True))
+        values /= values.sum(axis=-1, keepdims=True)
+    return {list(arrays)[-1]: values}
+
+
+REFERENCES: dict[str, ReferenceFunction] = {
+    "matmul": matmul,
+    "transpose": transpose,
+    "copy": copy,
+    "scale": scale,
+    "add": add,
+    "softmax": softmax,
+}
 
 
 @dataclass(frozen=True)
@@ -236,7 +276,8 @@ def _import_function(text: str) -> ReferenceFunction:
     try:
         function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError) as error:
-        raise InputError(f"cannot import {text!r}: {error}", key="reference") from error
+        cure = f"put the folder of {module}.py on PYTHONPATH"
+        raise InputError(f"cannot import {text!r}: {error}", key="reference", nearest=cure) from error
     if not callable(function):
         raise InputError(f"{text!r} is not callable", key="reference")
     return function  # type: ignore[no-any-return]

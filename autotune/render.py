@@ -28,6 +28,7 @@ from autotune.launch import config_names
 from autotune.paths import find
 from autotune.problem import Problem
 from autotune.spec.kernel_spec import ArrayArgument, KernelSpec, ScalarArgument
+from autotune.spec.yaml_file import read_yaml
 
 
 def render(spec: KernelSpec, gpu: GpuSpec, problem: Problem, config: Config) -> Source:
@@ -126,9 +127,12 @@ def _find_template(name: str, spec: KernelSpec, where: str) -> Path:
     try:
         return find("templates", name, spec.folders)
     except InputError as error:
-        raise InputError(
-            error.rule, where or str(spec.source_file or ""), "template", error.nearest
-        ) from None
+        cure = error.nearest
+        if not where and spec.source_file is not None:
+            where = read_yaml(spec.source_file).where(("template",))
+            if (spec.source_file.parent / name).is_file():
+                cure = f"move {spec.source_file.parent / name} below one of these folders"
+        raise InputError(error.rule, where, "template", cure) from None
 
 
 def _read(path: Path) -> str:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from fakes.trials import baseline, config, failed, measured, trial
+from fakes.trials import baseline, config, failed, measured, predicted, trial
 
 from autotune.choice.rank import rank
 from autotune.config import Config
@@ -121,3 +121,18 @@ def test_ties_are_within_one_percent_or_the_spread() -> None:
 def test_equal_times_rank_in_a_fixed_order() -> None:
     records = [trial(measured(1.0), config(bm)) for bm in (3, 1, 2)]
     assert order(records) == order(records[::-1])
+
+
+def test_predictions_of_several_runs_are_compared_directly() -> None:
+    # The second run predicted only slower ones: it shares nothing with the first and is no other board.
+    first = [
+        trial(predicted(1.0), 64, session="a", board=""),
+        trial(predicted(2.0), 128, session="a", board=""),
+    ]
+    second = [trial(predicted(1.5), 256, session="b", board="", minute=9)]
+    assert order(first + second) == [64, 256, 128]
+
+
+def test_equals_stand_in_the_order_tried() -> None:
+    records = [trial(predicted(1.0), bm, board="", minute=bm) for bm in (64, 16, 128, 32)]
+    assert order(records) == [16, 32, 64, 128]

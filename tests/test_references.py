@@ -169,3 +169,16 @@ def test_empty_output_has_no_error():
     expected = get_reference("matmul").expected(gemm_arrays(0, 4, 5), {})
     assert worst_element({"C": np.empty((0, 4), np.float32)}, expected) is None
     assert passes(accuracy({"C": np.empty((0, 4), np.float32)}, expected))
+
+
+def test_scale_add_and_softmax() -> None:
+    x = np.array([[1.0, 2.0], [1000.0, -1000.0]], dtype=np.float32)
+    out = np.full_like(x, np.nan)
+    scaled = get_reference("scale").expected({"x": x, "y": out}, {"alpha": 3})
+    assert np.array_equal(scaled.values["y"], 3 * x.astype(np.float64))
+    added = get_reference("add").expected({"a": x, "b": x, "y": out}, {})
+    assert np.array_equal(added.values["y"], 2 * x.astype(np.float64))
+    normal = get_reference("softmax").expected({"x": x, "y": out}, {}).values["y"]
+    assert np.allclose(normal, [[1 / (1 + np.e), np.e / (1 + np.e)], [1, 0]])
+    empty = np.zeros((0, 4), dtype=np.float32)
+    assert get_reference("softmax").expected({"x": empty, "y": empty}, {}).values["y"].shape == (0, 4)

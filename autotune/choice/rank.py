@@ -4,7 +4,7 @@ Times are compared directly only within one block: one session on one board. Blo
 by the configurations they share: log time = effect of the block + effect of the configuration, fitted with
 medians, so that a board that is 3% faster throughout wins nothing for what happened to run on it. A vendor
 routine's baseline counts as one more shared configuration. Blocks that share nothing cannot be compared; then
-the latest counts.
+the latest counts. Predictions of one version of the model are one block, whenever they were made.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from autotune.config import Config
-from autotune.records import Round, Status, TrialRecord
+from autotune.records import Origin, Round, Status, TrialRecord
 
 TIE = 0.01
 """Configurations whose times differ by at most this fraction, or by their spread, are tied."""
@@ -66,7 +66,9 @@ def rank(
             evidence[config] += cell.records
 
     level = {config: median(logs) for config, logs in times.items()}
-    order = sorted(level, key=lambda config: (level[config], config.key))
+    tried = {config: min(record.created for record in evidence[config]) for config in level}
+    # Equals, as the model makes many, in the order tried: that begins at the kernel's default.
+    order = sorted(level, key=lambda config: (level[config], tried[config], config.key))
     standings = []
     for config in order:
         relative = math.exp(level[config] - level[order[0]])
@@ -89,11 +91,13 @@ _Block = Mapping[Name, _Cell]
 
 
 def _blocks(records: Iterable[TrialRecord]) -> list[_Block]:
-    """One block per session and board, oldest first."""
+    """One block per session and board, or version of the model, oldest first."""
     groups: dict[tuple[str, str], list[TrialRecord]] = defaultdict(list)
     for record in records:
         if record.outcome.status is Status.OK:
-            groups[record.session, record.board].append(record)
+            predicted = record.outcome.origin is Origin.PREDICTED
+            group = (record.environment.autotune, "") if predicted else (record.session, record.board)
+            groups[group].append(record)
     ordered = sorted(groups.values(), key=lambda group: max(record.created for record in group))
     return [_block(group) for group in ordered]
 

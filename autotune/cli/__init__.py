@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Sequence
 
 import click
 
 from autotune import __version__
+from autotune.cli.group import NearestGroup
 
 # Name -> (module, one-line help); kept here so that `autotune --help` imports nothing else.
 _COMMANDS = {
@@ -24,7 +26,7 @@ _COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
+class LazyGroup(NearestGroup):
     """A group whose commands are imported on use, so that `--help` stays quick."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -44,16 +46,6 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, with the nearest command named for an unknown one."""
-        from autotune.errors import nearest_name
-
-        if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
-            ctx.fail(f"no such command '{args[0]}' (nearest: {nearest_name(args[0], _COMMANDS)})")
-        return super().resolve_command(ctx, args)
-
 
 @click.command(
     cls=LazyGroup,
@@ -69,27 +61,54 @@ def cli() -> None:
     autotune search --gpu a6000 --size 4096      # measures where that GPU is, predicts where it is not
     autotune best   --gpu a6000 --size 4096
     autotune export --gpu a6000 -o sgemm_a6000.cuh
+
+    A kernel of your own needs no Python: `autotune new NAME` writes a first one, `autotune check NAME --run`
+    tests it.
     """
 
 
-def main() -> None:
-    """Run the command line; errors raised on purpose become one message and their exit code."""
+def main(args: Sequence[str] | None = None) -> None:
+    """Run the command line and exit; errors raised on purpose become one message and their exit code.
+
+    `args` are those of the process unless given. Where the reader of a pipe goes away, click ends the process
+    quietly with exit code 1.
+    """
     from autotune.errors import AutotuneError
 
     try:
-        code = cli.main(standalone_mode=False)
-    except click.exceptions.Abort:
+        code = cli.main(args, prog_name="autotune", standalone_mode=False)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
         code = 130
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
+        code = error.exit_code
+    except click.ClickException as error:
+        click.echo(f"error: {_one_line(error)}", err=True)
         code = error.exit_code
     except AutotuneError as error:
         click.echo(f"error: {error}", err=True)
         code = error.exit_code
-    except KeyboardInterrupt:
-        code = 130
-    except BrokenPipeError:
-        # The reader (`| head`) went away; Python would complain again when flushing at exit.
-        sys.stderr.close()
-        code = 0
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _one_line(error: click.ClickException) -> str:
+    """What click has to say in the form of our own messages: key, rule and value, nearest or where to look."""
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    see = f"; see {context.command_path} --help" if context else ""
+    if isinstance(error, click.NoSuchOption):
+        nearest = f" (nearest: {error.possibilities[0]})" if error.possibilities else ""
+        return f"{error.option_name}: no such option{nearest}{see}"
+    if isinstance(error, click.MissingParameter) and error.param:
+        return f"{_name_of(error.param)}: must be given{see}"
+    if isinstance(error, click.BadParameter) and error.param:
+        return f"{_name_of(error.param)}: {error.message}"
+    message = error.format_message().rstrip(".")
+    return f"{message[:1].lower()}{message[1:]}{see}"
+
+
+def _name_of(parameter: click.Parameter) -> str:
+    """A parameter as users write it: the option's longest name, the argument's place holder."""
+    if isinstance(parameter, click.Argument):
+        return parameter.human_readable_name
+    return max(parameter.opts, key=len)

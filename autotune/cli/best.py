@@ -17,8 +17,9 @@ from autotune.cli.options import (
     project_folders,
     project_option,
     size_option,
+    suite_option,
 )
-from autotune.cli.output import format_ms, note, print_json
+from autotune.cli.output import format_figure, format_ms, note, print_json, print_ties
 
 if TYPE_CHECKING:
     from autotune.choice.best import Answer
@@ -36,7 +37,7 @@ Examples:
 @gpu_option
 @kernel_option
 @size_option
-@click.option("--suite", metavar="NAME|FILE", help="All sizes of a suite, e.g. sgemm.")
+@suite_option
 @class_option
 @click.option("--warm", is_flag=True, help="Ask for results from a warm L2.")
 @db_option
@@ -79,8 +80,11 @@ def best_command(
         click.echo(f"  {answer.match}: {answer.why}{figures}")
         for change in answer.staleness:
             note(f"  stale: {change}")
-        for tied in answer.ties:
-            click.echo(f"  as fast: {tied.key}")
+        print_ties([tied.key for tied in answer.ties], "  ")
+        if answer.record is None:
+            note(
+                f"  to find a better one: autotune search --gpu {gpu} --kernel {kernel} --size {problem.label}"
+            )
 
 
 def _figures(spec: KernelSpec, problem: Problem, answer: Answer) -> str:
@@ -88,7 +92,7 @@ def _figures(spec: KernelSpec, problem: Problem, answer: Answer) -> str:
         return ""
     time_ms = answer.record.outcome.time_ms
     texts = [format_ms(time_ms)]
-    texts += [f"{value:,.0f} {name}" for name, value in _metrics(spec, answer).items()]
+    texts += [f"{format_figure(value)} {name}" for name, value in _metrics(spec, answer).items()]
     return ": " + ", ".join(texts)
 
 

@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.options import json_option, project_folders, project_option
-from autotune.cli.output import print_json, table
+from autotune.cli.options import json_option, project_folders, project_option, resolve_gpu
+from autotune.cli.output import note, print_json, table
 from autotune.config import Config
 from autotune.errors import InputError, StageFailure
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from autotune.candidate import CompiledKernel, Source
     from autotune.gpu import GpuSpec
-    from autotune.records import Accuracy
+    from autotune.records import Accuracy, Resources
+    from autotune.space.search_space import SearchSpace
     from autotune.spec.kernel_spec import KernelSpec
+
+SIZES = (4096, 1009)
+"""For which the default is compiled: one that tiles divide, and a prime, for which kernels need guards."""
 
 
 @dataclass(frozen=True)
@@ -30,10 +37,22 @@ class GpuCheck:
     raw: int
     default: Config | None
     """The default configuration that was compiled; None where nothing is legal."""
-    registers: int | None
-    spill_bytes: int | None
+    registers: tuple[int, ...]
+    """Per thread, of the default's source for each of `SIZES`; one where they are the same source."""
+    spill_bytes: tuple[int, ...]
+    """The same of what a thread spills."""
     problem: str
     """Why the default does not work here; empty where it does."""
+
+
+@dataclass(frozen=True)
+class CpuRun:
+    """One run of the default on the CPU."""
+
+    size: str
+    error: str
+    """What went wrong; empty where the result is right."""
+    accuracy: Accuracy | None = None
 
 
 @click.command(
@@ -59,137 +78,181 @@ def check_command(
     """Validate a kernel without a GPU.
 
     Reads the spec, counts the legal configurations for each GPU table and what each rule removes, renders
-    and compiles the default for every architecture, and with --run also runs it on the CPU against the
-    reference: for testing kernels, it says nothing about their speed.
+    and compiles the default for every architecture, with and without guards, and with --run also runs it on
+    the CPU against the reference: for testing kernels, it says nothing about their speed.
     """
-    from autotune.gpu_tables import find_gpu, list_gpus
+    from autotune.gpu_tables import list_gpus
     from autotune.legality import search_space
-    from autotune.render import unused_parameters
+    from autotune.references import check_reference
     from autotune.spec.load import load_spec
 
     folders = project_folders(projects)
     spec = load_spec(kernel, folders)
-    tables = [find_gpu(name, folders) for name in gpus] or list(list_gpus(folders))
-    checks = _check_gpus(spec, tables)
-    unused = unused_parameters(spec)
-    space = search_space(spec, tables[0])
-    removed = [(rule.because, count) for rule, count in space.removed_by_rule()]
-    runs = _run_on_cpu(spec, tables[0]) if run else []
-    failed = [f"{check.gpu}: {check.problem}" for check in checks if check.problem]
-    failed += [f"on the CPU, {label}: {error}" for label, error, _ in runs if error]
-
+    check_reference(spec)
+    tables = [resolve_gpu(name, folders) for name in gpus] or list(list_gpus(folders))
+    spaces = [(gpu, search_space(spec, gpu)) for gpu in tables]
+    checks = _check_gpus(spec, spaces)
+    runs = _run_on_cpu(spec, tables[0], checks[0].default) if run else []
+    removed = {rule.because: count for rule, count in spaces[0][1].removed_by_rule()}
     if as_json:
-        print_json(
-            {
-                "kernel": spec.name,
-                "file": spec.source_file,
-                "gpus": checks,
-                "removed_by_rule": [{"because": because, "configs": count} for because, count in removed],
-                "unused_parameters": unused,
-                "cpu_runs": [
-                    {"size": label, "error": error, "accuracy": accuracy} for label, error, accuracy in runs
-                ],
-                "ok": not failed,
-            }
-        )
-        return 4 if failed else 0
+        _print_json(spec, checks, removed, runs)
+    else:
+        _print(spec, checks, removed, runs)
+    return 4 if any(check.problem for check in checks) or any(one.error for one in runs) else 0
+
+
+def _print_json(
+    spec: KernelSpec, checks: Sequence[GpuCheck], removed: Mapping[str, int], runs: Sequence[CpuRun]
+) -> None:
+    from autotune.render import unused_parameters
+
+    print_json(
+        {
+            "kernel": spec.name,
+            "file": spec.source_file,
+            "gpus": checks,
+            "removed_by_rule": [{"because": because, "configs": count} for because, count in removed.items()],
+            "unused_parameters": unused_parameters(spec),
+            "cpu_runs": runs,
+            "ok": not any(check.problem for check in checks) and not any(one.error for one in runs),
+        }
+    )
+
+
+def _print(
+    spec: KernelSpec, checks: Sequence[GpuCheck], removed: Mapping[str, int], runs: Sequence[CpuRun]
+) -> None:
+    from autotune.render import unused_parameters
 
     click.echo(f"{spec.name}: {spec.source_file or 'built in Python'}")
     table(
         "",
         ["gpu", "arch", "legal", "of raw", "registers", "spills B", "default"],
         [
-            (c.gpu, c.arch, c.legal, c.raw, c.registers, c.spill_bytes, c.problem or "compiles")
-            for c in checks
+            (
+                check.gpu,
+                check.arch,
+                check.legal,
+                check.raw,
+                _both(check.registers),
+                _both(check.spill_bytes),
+                check.problem.split(":")[0] or "compiles",
+            )
+            for check in checks
         ],
     )
-    click.echo("")
-    table(
-        f"removed by each rule alone, on {tables[0].table}", ["configs", "rule"], [(n, b) for b, n in removed]
-    )
-    for name in unused:
-        click.echo(f"warning: parameter {name} changes nothing: neither the template nor the launch uses it")
-    for label, error, accuracy in runs:
-        worst = (
-            f"worst error {accuracy.worst_error:.3g} of {accuracy.tolerance:g} allowed" if accuracy else ""
-        )
-        click.echo(f"on the CPU, {label}: {error or 'right, ' + worst}")
-    for text in failed:
-        click.echo(f"error: {text}", err=True)
-    return 4 if failed else 0
+    if any(len(check.registers) > 1 for check in checks):
+        click.echo(f"two figures: compiled for sizes of {SIZES[0]} and, with guards, of {SIZES[1]}")
+    if removed:
+        click.echo(f"\nremoved by each rule alone, on {checks[0].gpu}")
+        table("", ["configs", "rule"], [(count, because) for because, count in removed.items()])
+    for one in runs:
+        worst = ""
+        if one.accuracy:
+            worst = f", worst error {one.accuracy.worst_error:.3g} of {one.accuracy.tolerance:g} allowed"
+        click.echo(f"on the CPU, {one.size}: {one.error.split(':')[0] or 'right'}{worst}")
+    for name in unused_parameters(spec):
+        note(f"warning: parameter {name} changes nothing: neither the template nor the launch uses it")
+    # What goes wrong everywhere is told once.
+    places: dict[str, list[str]] = {}
+    for place, trouble in [
+        *((check.gpu, check.problem) for check in checks),
+        *((f"{one.size} on the CPU", one.error) for one in runs),
+    ]:
+        if trouble:
+            places.setdefault(trouble, []).append(place)
+    for trouble, where in places.items():
+        note(f"error: {', '.join(where)}: {trouble}")
 
 
-def _check_gpus(spec: KernelSpec, tables: Sequence[GpuSpec]) -> list[GpuCheck]:
+def _both(figures: Sequence[int]) -> str | None:
+    return ", ".join(str(figure) for figure in figures) or None
+
+
+def _check_gpus(spec: KernelSpec, spaces: Sequence[tuple[GpuSpec, SearchSpace]]) -> list[GpuCheck]:
+    """One check per GPU; a source is compiled once for all GPUs of an architecture."""
     from autotune.compile.pool import CompilePool
-    from autotune.legality import search_space
-    from autotune.render import render
 
-    defaults = {gpu.table: _default(spec, gpu) for gpu in tables}
-    problem = small_problem(spec)
+    defaults = [_default(spec, gpu, space) for gpu, space in spaces]
     with CompilePool() as pool:
-        futures = {}
-        for gpu in tables:
-            config = defaults[gpu.table]
-            if config is not None:
-                futures[gpu.table] = pool.submit(render(spec, gpu, problem, config), gpu.arch)
+        begun: dict[tuple[str, str], Future[CompiledKernel]] = {}
+        compiling = []
+        for (gpu, _), config in zip(spaces, defaults, strict=True):
+            mine = []
+            for source in _sources(spec, gpu, config) if config is not None else ():
+                key = (source.text, gpu.arch)
+                if key not in begun:
+                    begun[key] = pool.submit(source, gpu.arch)
+                mine.append(begun[key])
+            compiling.append(mine)
+        archs = len({arch for _, arch in begun})
+        note(f"compiling the default for {archs} architecture{'s' if archs > 1 else ''}")
         checks = []
-        for gpu in tables:
-            space = search_space(spec, gpu)
-            config, resources, trouble = defaults[gpu.table], None, ""
-            if config is None:
-                trouble = "no configuration is legal"
-            else:
-                try:
-                    resources = futures[gpu.table].result().resources
-                except StageFailure as failure:
-                    trouble = str(failure)
-            checks.append(
-                GpuCheck(
-                    gpu.table,
-                    gpu.arch,
-                    space.count,
-                    space.raw_count,
-                    config,
-                    resources.registers if resources else None,
-                    resources.spill_store_bytes if resources else None,
-                    trouble,
-                )
-            )
+        for (gpu, space), config, futures in zip(spaces, defaults, compiling, strict=True):
+            found, trouble = [], "" if config is not None else "no configuration is legal"
+            try:
+                found = [future.result().resources for future in futures]
+            except StageFailure as failure:
+                trouble = str(failure)
+            checks.append(_summary(gpu, space, config, found, trouble))
     return checks
 
 
-def _default(spec: KernelSpec, gpu: GpuSpec) -> Config | None:
-    from autotune.legality import nearest_legal, search_space
+def _summary(
+    gpu: GpuSpec, space: SearchSpace, default: Config | None, compiled: Sequence[Resources], trouble: str
+) -> GpuCheck:
+    return GpuCheck(
+        gpu=gpu.table,
+        arch=gpu.arch,
+        legal=space.count,
+        raw=space.raw_count,
+        default=default,
+        registers=tuple(resources.registers for resources in compiled),
+        spill_bytes=tuple(resources.spill_store_bytes for resources in compiled),
+        problem=trouble,
+    )
 
-    space = search_space(spec, gpu)
-    if not space.count:
-        return None
-    return nearest_legal(space, spec.default_config(gpu.table))
 
-
-def small_problem(spec: KernelSpec, size: int = 64):  # type: ignore[no-untyped-def]
-    """A problem of small equal sizes with the spec's default classes."""
+def _sources(spec: KernelSpec, gpu: GpuSpec, config: Config) -> list[Source]:
+    """The default's source for each of `SIZES` that it may run on; for the first where it may run on none."""
+    from autotune.legality import violations
     from autotune.problems import make_problem
+    from autotune.render import render
 
-    return make_problem(spec, size)
+    problems = [make_problem(spec, size) for size in SIZES]
+    fitting = [problem for problem in problems if not violations(spec, gpu, problem, config)]
+    sources = [render(spec, gpu, problem, config) for problem in fitting or problems[:1]]
+    return list({source.text: source for source in sources}.values())
 
 
-def _run_on_cpu(spec: KernelSpec, gpu: GpuSpec) -> list[tuple[str, str, Accuracy | None]]:
-    """(size, what went wrong, accuracy) of the default at some small odd sizes."""
+def _default(spec: KernelSpec, gpu: GpuSpec, space: SearchSpace) -> Config | None:
+    from autotune.legality import nearest_legal
+
+    return nearest_legal(space, spec.default_config(gpu.table)) if space.count else None
+
+
+def _run_on_cpu(spec: KernelSpec, gpu: GpuSpec, config: Config | None) -> list[CpuRun]:
+    """Runs the default at some small odd sizes; where it does not compile, the first says it for all."""
     from autotune.cpu import check_on_cpu
     from autotune.problems import make_problem
+    from autotune.records import Status
 
-    config = _default(spec, gpu)
     if config is None:
         return []
-    results: list[tuple[str, str, Accuracy | None]] = []
+    runs: list[CpuRun] = []
     for sizes in _small_sizes(len(spec.problem.sizes)):
         problem = make_problem(spec, sizes)
         try:
-            results.append((problem.label, "", check_on_cpu(spec, gpu, problem, config, sanitize="address")))
-        except (StageFailure, InputError) as failure:
-            results.append((problem.label, str(failure), None))
-    return results
+            accuracy = check_on_cpu(spec, gpu, problem, config, sanitize="address")
+        except StageFailure as failure:
+            runs.append(CpuRun(problem.label, str(failure), failure.accuracy))
+            if failure.status is Status.COMPILE_ERROR:
+                break
+        except InputError as error:
+            runs.append(CpuRun(problem.label, str(error)))
+        else:
+            runs.append(CpuRun(problem.label, "", accuracy))
+    return runs
 
 
 def _small_sizes(dimensions: int) -> Iterable[tuple[int, ...]]:

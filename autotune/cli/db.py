@@ -6,16 +6,25 @@ from pathlib import Path
 
 import click
 
+from autotune.cli.group import NearestGroup
 from autotune.cli.options import db_option, json_option
 from autotune.cli.output import print_json, table
 
 
-@click.group("db")
+@click.group(
+    "db",
+    cls=NearestGroup,
+    epilog="""\b
+Examples:
+  autotune db info
+  autotune db merge node1.sqlite node2.jsonl.gz --db all.sqlite
+  autotune db export results.jsonl.gz --kernel sgemm""",
+)
 def db_command() -> None:
     """Look into, merge, export, import, migrate or prune the database of results."""
 
 
-@db_command.command("info")
+@db_command.command("info", epilog="Example: autotune db info --db results.sqlite")
 @db_option
 @json_option
 def info(db: str | None, as_json: bool) -> None:
@@ -45,7 +54,10 @@ def info(db: str | None, as_json: bool) -> None:
 @db_option
 @json_option
 def merge(sources: tuple[str, ...], db: str | None, as_json: bool) -> None:
-    """Add the records of other databases or exported files; doing it twice changes nothing."""
+    """Add records of other databases or exported files.
+
+    Doing it twice changes nothing.
+    """
     from autotune.store import open_store
 
     with open_store(db) as store:
@@ -63,7 +75,10 @@ def merge(sources: tuple[str, ...], db: str | None, as_json: bool) -> None:
 @db_option
 @json_option
 def export(path: Path, study: str | None, kernel: str | None, db: str | None, as_json: bool) -> None:
-    """Write records as lines of JSON, compressed when the name ends in .gz."""
+    """Write records as lines of JSON.
+
+    They are compressed when the name ends in .gz.
+    """
     from autotune.store import RecordQuery, open_store
 
     with open_store(db) as store:
@@ -90,11 +105,14 @@ def import_(path: Path, db: str | None, as_json: bool) -> None:
         click.echo(f"{path}: {report.added} added, {report.already_there} already there")
 
 
-@db_command.command("migrate")
+@db_command.command("migrate", epilog="Example: autotune db migrate --db results.sqlite")
 @db_option
 @json_option
 def migrate(db: str | None, as_json: bool) -> None:
-    """Bring an older database to this version's schema: files after a backup, PostgreSQL too."""
+    """Bring an older database to this version's schema.
+
+    Files after a backup; PostgreSQL too.
+    """
     from autotune.store import open_store
 
     with open_store(db, migrate=True) as store:
@@ -106,7 +124,7 @@ def migrate(db: str | None, as_json: bool) -> None:
         click.echo(f"{found.database}: schema {found.schema}; {migration}")
 
 
-@db_command.command("check")
+@db_command.command("check", epilog="Example: autotune db check --db results.sqlite")
 @db_option
 @json_option
 def check(db: str | None, as_json: bool) -> int:

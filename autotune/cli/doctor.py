@@ -8,7 +8,7 @@ from autotune.cli.options import db_option, json_option
 from autotune.cli.output import print_json, table
 
 
-@click.command("doctor")
+@click.command("doctor", epilog="Example: autotune doctor --db results.sqlite")
 @db_option
 @json_option
 def doctor_command(db: str | None, as_json: bool) -> None:

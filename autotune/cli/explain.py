@@ -17,7 +17,6 @@ from autotune.cli.options import (
     project_folders,
     project_option,
     resolve_gpu,
-    size_option,
 )
 from autotune.cli.output import format_ms, print_json, table
 
@@ -41,7 +40,13 @@ Examples:
     metavar="NAME=VALUE,...",
     help="Parameters that differ from the GPU's default configuration.",
 )
-@size_option
+@click.option(
+    "--size",
+    default="4096",
+    show_default=True,
+    metavar="SIZE",
+    help="4096 for all sizes equal, or one number per size: 4096x4096x1024.",
+)
 @class_option
 @click.option(
     "--compile", "compiles", is_flag=True, help="Compile for exact registers, spills and shared memory."
@@ -52,7 +57,7 @@ def explain_command(
     gpu: str,
     kernel: str,
     config_text: str,
-    sizes: tuple[str, ...],
+    size: str,
     classes: tuple[str, ...],
     compiles: bool,
     projects: tuple[Path, ...],
@@ -74,7 +79,7 @@ def explain_command(
     spec = load_spec(kernel, folders)
     target = resolve_gpu(gpu, folders)
     config = parse_config(config_text, spec, spec.default_config(target.table))
-    problem = problems_of(sizes or ("4096",), None, classes, spec, folders)[0]
+    problem = problems_of([size], None, classes, spec, folders)[0]
     candidate = Candidate(spec, target, problem, config)
     resources = None
     if compiles and not violations(spec, target, problem, config):

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from autotune.cli.options import (
+    WholeNumber,
     class_option,
     db_option,
     gpu_option,
@@ -16,6 +17,7 @@ from autotune.cli.options import (
     project_folders,
     project_option,
     size_option,
+    suite_option,
 )
 from autotune.cli.output import note, print_json
 
@@ -31,7 +33,7 @@ Examples:
 @gpu_option
 @kernel_option
 @size_option
-@click.option("--suite", metavar="NAME|FILE", help="All sizes of a suite, e.g. sgemm.")
+@suite_option
 @class_option
 @click.option(
     "-o",
@@ -52,7 +54,7 @@ Examples:
 )
 @click.option(
     "--max-kernels",
-    type=click.IntRange(min=1),
+    type=WholeNumber(1),
     metavar="N",
     help="Keep at most N kernels: those that cover best.",
 )
@@ -102,7 +104,12 @@ def export_command(
         print_json(report)
         return
     click.echo(
-        f"{report.path}: {report.kernels} kernels for {report.sizes} sizes, {report.bytes / 1024:.0f} KiB"
+        f"{report.path}: {_count(report.kernels, 'kernel')} for {_count(report.sizes, 'size')}, "
+        f"{report.bytes / 1024:.0f} KiB"
     )
     if report.predicted:
         note("PREDICTED, NOT MEASURED: some or all of these were never run on the GPU")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -10,7 +10,7 @@ from autotune.cli.options import json_option, project_folders, project_option
 from autotune.cli.output import note, print_json, table
 
 
-@click.command("gpus")
+@click.command("gpus", epilog="Example: autotune gpus --json")
 @project_option
 @json_option
 def gpus_command(projects: tuple[Path, ...], as_json: bool) -> None:
@@ -45,7 +45,7 @@ def gpus_command(projects: tuple[Path, ...], as_json: bool) -> None:
         note(f"GPU {board.index} here: {board.spec.name}, {board.uuid}, PCI {board.pci_bus_id}")
 
 
-@click.command("kernels")
+@click.command("kernels", epilog="Example: autotune kernels --project my-kernels")
 @project_option
 @json_option
 def kernels_command(projects: tuple[Path, ...], as_json: bool) -> None:

@@ -18,6 +18,19 @@ if TYPE_CHECKING:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+
+class WholeNumber(click.IntRange):
+    """A whole number within limits, with a message of our own form."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number; fails with the rule and the value."""
+        try:
+            return int(super().convert(value, param, ctx))
+        except click.BadParameter:
+            limits = f"of at least {self.min}" if self.max is None else f"from {self.min} to {self.max}"
+            self.fail(f"must be a whole number {limits}, got {str(value)!r}", param, ctx)
+
+
 gpu_option = click.option(
     "--gpu",
     required=True,
@@ -34,6 +47,7 @@ size_option = click.option(
     metavar="SIZE",
     help="4096 for all sizes equal, or one number per size: 4096x4096x1024. Repeatable.",
 )
+suite_option = click.option("--suite", metavar="NAME|FILE", help="All sizes of a suite, e.g. sgemm.")
 class_option = click.option(
     "--class",
     "classes",
@@ -52,7 +66,7 @@ project_option = click.option(
     "--project",
     "projects",
     multiple=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     metavar="DIR",
     help="Folder with your own configs/ and templates/, searched first. Default: here, if it has both.",
 )
@@ -60,6 +74,9 @@ project_option = click.option(
 
 def project_folders(projects: Sequence[Path]) -> tuple[Path, ...]:
     """The folders to search before the shipped ones."""
+    for path in projects:
+        if not path.is_dir():
+            raise InputError(f"must be a folder with configs/ and templates/, got '{path}'", key="--project")
     if projects:
         return tuple(path.resolve() for path in projects)
     here = Path.cwd()
@@ -93,7 +110,8 @@ def problems_of(
         wanted += [shape.sizes for shape in load_suite(suite, spec, folders).shapes]
     if not wanted:
         raise InputError("say which size, e.g. --size 4096 or --size 4096x4096x1024", key="--size")
-    return [make_problem(spec, size, classes=chosen) for size in wanted]
+    # The same size twice is one problem.
+    return [make_problem(spec, size, classes=chosen) for size in dict.fromkeys(wanted)]
 
 
 def resolve_gpu(name: str, folders: Sequence[Path]) -> GpuSpec:

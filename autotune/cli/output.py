@@ -18,7 +18,10 @@ from autotune.problem import Problem
 if TYPE_CHECKING:
     from rich.console import Console
 
-PIPED_WIDTH = 250
+PIPED_WIDTH = 10_000
+"""Columns of a table that is piped: more than any row has."""
+MOST_TIES = 5
+"""How many configurations as fast as the best are listed for people; `--json` has all."""
 
 
 def print_json(document: object) -> None:
@@ -59,9 +62,13 @@ def console(stderr: bool = False) -> Console:
     """A rich console; on stderr for everything that is not the answer itself."""
     from rich.console import Console
 
-    drawn = Console(stderr=stderr, highlight=False)
+    def make(width: int | None = None) -> Console:
+        # What is shown is data, e.g. `a[0]`, never markup or emoji.
+        return Console(stderr=stderr, highlight=False, markup=False, emoji=False, width=width)
+
+    drawn = make()
     # Piped output is for grep and awk: one row a line, however long.
-    return drawn if drawn.is_terminal else Console(stderr=stderr, highlight=False, width=PIPED_WIDTH)
+    return drawn if drawn.is_terminal else make(PIPED_WIDTH)
 
 
 def note(text: str) -> None:
@@ -81,7 +88,10 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], 
         drawn.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in listed:
         drawn.add_row(*row)
-    console(stderr).print(drawn)
+    shown = console(stderr)
+    with shown.capture() as captured:
+        shown.print(drawn)
+    click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()), err=stderr)
 
 
 def format_ms(time_ms: float) -> str:
@@ -89,15 +99,28 @@ def format_ms(time_ms: float) -> str:
     return f"{time_ms:.4g} ms"
 
 
+def format_figure(value: float) -> str:
+    """A rate or count for people: four significant digits, thousands in full."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
+def print_ties(ties: Sequence[str], before: str) -> None:
+    """A line for each of the first few ties, each after `before`, and how many more there are."""
+    for tied in ties[:MOST_TIES]:
+        click.echo(f"{before}as fast: {tied}")
+    if len(ties) > MOST_TIES:
+        click.echo(f"{before}as fast: {len(ties) - MOST_TIES} more; --json lists them")
+
+
 def _cell(value: object) -> str:
     if value is None:
         return "-"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return format_figure(value) if isinstance(value, float) else str(value)
 
 
 def _is_number(text: str) -> bool:
     try:
-        float(text.rstrip("%x"))
+        float(text.rstrip("%x").replace(",", ""))
     except ValueError:
         return text == "-"
     return True

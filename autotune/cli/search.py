@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from autotune.api import MAX_SEED
 from autotune.cli.options import (
+    WholeNumber,
     class_option,
     db_option,
     gpu_option,
@@ -19,8 +21,9 @@ from autotune.cli.options import (
     project_folders,
     project_option,
     size_option,
+    suite_option,
 )
-from autotune.cli.output import format_ms, note, print_json, table
+from autotune.cli.output import format_ms, note, print_json, print_ties, table
 
 if TYPE_CHECKING:
     from autotune.study.request import StudyResult
@@ -40,11 +43,11 @@ Run the same command again to go on where it stopped; Ctrl-C keeps everything fi
 @gpu_option
 @kernel_option
 @size_option
-@click.option("--suite", metavar="NAME|FILE", help="All sizes of a suite, e.g. sgemm.")
+@suite_option
 @class_option
 @click.option(
     "--trials",
-    type=click.IntRange(min=1),
+    type=WholeNumber(1),
     metavar="N",
     help="Configurations to measure per size. Default: 200, or no limit beside --time or exhaustive.",
 )
@@ -56,7 +59,14 @@ Run the same command again to go on where it stopped; Ctrl-C keeps everything fi
     metavar="NAME",
     help="auto, tpe, random, exhaustive or model (best first by the performance model).",
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the strategy.")
+@click.option(
+    "--seed",
+    type=WholeNumber(0, MAX_SEED),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Seed of the strategy.",
+)
 @click.option(
     "--study", metavar="NAME", help="Name to store under and to go on from. Default: made from the rest."
 )
@@ -126,29 +136,36 @@ def search_command(
 
 
 def _print(results: Sequence[StudyResult]) -> None:
-    from autotune.study.progress import group_failures
+    from autotune.study.progress import group_failures, metrics
 
+    figures = results[0].request.spec.metrics
+    vendor = next((result.baseline[0].kernel for result in results if result.baseline), "")
     rows = []
     for result in results:
-        summary = _summary(result)
+        request, summary = result.request, _summary(result)
+        time_ms = result.best.outcome.time_ms if result.best else None
+        values = metrics(request.spec, request.problem, time_ms) if time_ms else {}
         rows.append(
             (
-                result.request.problem.label,
-                summary["time_ms"],
-                summary["gflops"],
-                summary["vs_baseline"],
+                request.problem.label,
+                time_ms,
+                *(values.get(name) for name in figures),
+                *([summary["vs_baseline"]] if vendor else []),
                 result.measured,
                 sum(count for status, count in result.counts.items() if not status.timed),
                 summary["origin"],
             )
         )
-    table("", ["size", "best ms", "GFLOP/s", "x cuBLAS", "timed", "failed", "origin"], rows)
+    beside = [f"x {vendor}"] if vendor else []
+    table("", ["size", "best ms", *figures, *beside, "timed", "failed", "origin"], rows)
     for result in results:
         label = result.request.problem.label
         if result.best:
             click.echo(f"{label}: {result.best.config.key}")
-        for tied in result.ties:
-            click.echo(f"{label}: as fast: {tied.config.key} ({format_ms(tied.outcome.time_ms or 0)})")
+        print_ties(
+            [f"{tied.config.key} ({format_ms(tied.outcome.time_ms or 0)})" for tied in result.ties],
+            f"{label}: ",
+        )
         for text in result.notes:
             note(f"{label}: {text}")
         for group in group_failures(result.records):

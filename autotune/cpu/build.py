@@ -69,6 +69,10 @@ def build(source: Source, sanitize: Sanitize = None) -> Path:
     return program
 
 
+_SHARED_HINT = (
+    "to run on the CPU too, take dynamic shared memory from dynamic_shared() of lib/shared.cuh in place of "
+    "an extern array; "
+)
 _MAIN = """
 int main(int, char** arguments) {
   return autotune_host::launch_from_file(&ENTRY, arguments[1], arguments[2]);
@@ -86,4 +90,5 @@ def _compile(command: list[str]) -> None:
         reason = f"no host compiler {command[0]!r} ({error}); set CXX"
         raise StageFailure(Status.COMPILE_ERROR, reason) from error
     if done.returncode != 0:
-        raise StageFailure(Status.COMPILE_ERROR, done.stderr[:EXCERPT_CHARS])
+        hint = _SHARED_HINT if "conflicting specifiers" in done.stderr else ""
+        raise StageFailure(Status.COMPILE_ERROR, hint + done.stderr[:EXCERPT_CHARS])

@@ -32,7 +32,7 @@ def export(
     """
     if format not in FORMATS:
         raise InputError(
-            f"format must be one of {', '.join(FORMATS)}, got {format!r}",
+            f"must be one of {', '.join(FORMATS)}, got {format!r}",
             key="format",
             nearest=nearest_name(format, FORMATS),
         )

@@ -13,7 +13,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     """Writes beside the target and renames; an existing file is replaced, with its permissions kept."""
     data = content.encode() if isinstance(content, str) else content
     if path.is_dir():
-        raise InputError(f"the output must be a file, {path} is a folder", key="output")
+        raise InputError(f"must be a file, {path} is a folder", key="output")
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as error:

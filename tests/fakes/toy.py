@@ -50,7 +50,7 @@ def toy_spec(
         constraints=tuple(Rule(parse(rule), f"it says {rule}") for rule in constraints),
         launch=LaunchSpec((parse("1"),), (parse("threads"),), parse("smem_bytes")),
         arguments=(ArrayArgument("y", "out", (parse("N"),), "float32"), SizeArgument("N")),
-        reference="none",
+        reference="copy",
         metrics={"gflops": parse("flops / time_ns")},
         folders=(folder,),
     )
