@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from autotune.candidate import BufferPlan, Candidate, CompiledKernel, LaunchPlan, Runnable, ScalarPlan
@@ -39,6 +40,19 @@ def config_names(
 def plan_launch(spec: KernelSpec, problem: Problem, config: Config, gpu: GpuSpec) -> LaunchPlan:
     """The launch of one config for one problem; empty where a grid dimension is zero."""
     names = config_names(spec, gpu, config, problem)
+    return LaunchPlan(
+        grid=dimensions(spec.launch.grid, names, "launch.grid"),
+        block=dimensions(spec.launch.block, names, "launch.block"),
+        dynamic_smem_bytes=whole_number(spec.launch.smem, names, "launch.smem"),
+        arguments=plan_arguments(spec, problem),
+    )
+
+
+def plan_arguments(spec: KernelSpec, problem: Problem) -> tuple[BufferPlan | ScalarPlan, ...]:
+    """What the kernel gets, in the order of its signature: the same for every config.
+
+    Raises InputError where a number is out of the range of its type.
+    """
     buffers = {array.name: buffer_layout(array, problem) for array in spec.arrays}
     pitches = pitch_values(spec, problem)
     arguments: list[BufferPlan | ScalarPlan] = []
@@ -47,17 +61,21 @@ def plan_launch(spec: KernelSpec, problem: Problem, config: Config, gpu: GpuSpec
             case ArrayArgument(name=name):
                 arguments.append(buffers[name])
             case ScalarArgument(name=name, dtype=dtype, value=value):
-                arguments.append(ScalarPlan(name, dtype, _scalar(value.evaluate(names), dtype, name)))
+                arguments.append(_scalar(name, value.evaluate(problem.names()), dtype))
             case SizeArgument(name=name):
-                arguments.append(ScalarPlan(name, "int32", dict(problem.sizes)[name]))
+                arguments.append(_scalar(name, dict(problem.sizes)[name], "int32"))
             case PitchArgument(name=name):
-                arguments.append(ScalarPlan(name, "int32", pitches[name]))
-    return LaunchPlan(
-        grid=dimensions(spec.launch.grid, names, "launch.grid"),
-        block=dimensions(spec.launch.block, names, "launch.block"),
-        dynamic_smem_bytes=whole_number(spec.launch.smem, names, "launch.smem"),
-        arguments=tuple(arguments),
-    )
+                arguments.append(_scalar(name, pitches[name], "int32"))
+    return tuple(arguments)
+
+
+def check_call(spec: KernelSpec, problem: Problem, gpu: GpuSpec) -> None:
+    """Raises InputError for a problem that no config could run: arguments out of range, arrays beyond the memory."""
+    buffers = [plan for plan in plan_arguments(spec, problem) if isinstance(plan, BufferPlan)]
+    needed = sum(math.prod(plan.shape[:-1]) * plan.pitch * item_bytes(plan.dtype) for plan in buffers)
+    if needed > gpu.memory_bytes:
+        rule = f"the arrays of {problem.label} take {needed:,} bytes, and {gpu.name} has {gpu.memory_bytes:,}"
+        raise InputError(rule, key="size")
 
 
 def plan_run(candidate: Candidate, kernel: CompiledKernel) -> Runnable:
@@ -130,7 +148,16 @@ def whole_number(expression: Expression, names: Mapping[str, Value], key: str) -
     return value
 
 
-def _scalar(value: Value, dtype: str, name: str) -> float | int:
+def _scalar(name: str, value: Value, dtype: str) -> ScalarPlan:
+    key = f"arguments.{name}"
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"a scalar argument is a number, got {value!r}", key=f"arguments.{name}.value")
-    return int(value) if dtype.startswith(("int", "uint")) else float(value)
+        raise InputError(f"a scalar argument is a number, got {value!r}", key=key)
+    if not dtype.startswith(("int", "uint")):
+        return ScalarPlan(name, dtype, float(value))
+    if value != value // 1:
+        raise InputError(f"a scalar argument of type {dtype} is a whole number, got {value!r}", key=key)
+    bits = 8 * item_bytes(dtype)
+    low, high = (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    if not low <= value <= high:
+        raise InputError(f"is passed as {dtype}, which goes from {low} to {high}, got {value}", key=key)
+    return ScalarPlan(name, dtype, int(value))

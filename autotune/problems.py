@@ -43,6 +43,13 @@ def make_problem(
     return Problem(tuple(named.items()), spec.problem.dtype, tuple(chosen.items()))
 
 
+def check_problem(spec: KernelSpec, problem: Problem) -> None:
+    """Raises InputError for a problem that is none of this kernel's."""
+    made = make_problem(spec, dict(problem.sizes), problem.dtype, dict(problem.classes))
+    if made.key != problem.key:
+        raise InputError(f"a problem of {spec.name} is written {made.key}, got {problem.key}", key="size")
+
+
 def parse_size(text: str, spec: KernelSpec) -> tuple[int, ...]:
     """The sizes in `text`: `4096` for all sizes equal, else one for each, e.g. `4096x4096x1024`."""
     parts = re.split("[xX×]", text.strip())
@@ -87,6 +94,8 @@ def _named_sizes(spec: KernelSpec, sizes: Sizes) -> dict[str, int]:
                 f"needs the sizes {', '.join(names)}, got none for {', '.join(missing)}", key="size"
             )
         named = {name: sizes[name] for name in names}
+    elif not isinstance(sizes, Sequence) or isinstance(sizes, str):
+        raise InputError(f"sizes are whole numbers, one or {len(names)}, got {sizes!r}", key="size")
     elif len(sizes) == len(names):
         named = dict(zip(names, sizes, strict=True))
     else:

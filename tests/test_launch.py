@@ -11,9 +11,9 @@ from autotune.config import Config
 from autotune.errors import InputError
 from autotune.expressions import Expression
 from autotune.gpu_tables import find_gpu
-from autotune.launch import buffer_layout, config_names, item_bytes, plan_launch
+from autotune.launch import buffer_layout, check_call, config_names, item_bytes, plan_arguments, plan_launch
 from autotune.problems import make_problem
-from autotune.spec.kernel_spec import ArrayArgument, LaunchSpec
+from autotune.spec.kernel_spec import ArrayArgument, LaunchSpec, ScalarArgument
 from autotune.spec.load import load_spec
 
 A6000 = find_gpu("a6000")
@@ -131,3 +131,33 @@ def test_a_grid_must_be_whole_numbers() -> None:
 def test_an_unknown_element_type_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InputError, match="float64"):
         item_bytes("float80")
+
+
+def test_numbers_beyond_their_type_are_refused() -> None:
+    wide = make_problem(SGEMM, (5, 2**31 - 1, 8), classes={"align_b": 4})
+    with pytest.raises(
+        InputError, match=r"arguments\.ldb: is passed as int32, .* to 2147483647, got 2147483648"
+    ):
+        plan_arguments(SGEMM, wide)
+    for text, dtype, fits in (
+        ("M * N", "int32", False),
+        ("M * N", "int64", True),
+        ("M - 10 ** 6", "uint64", False),
+        ("M / 3", "int32", False),
+        ("M // 3 * 1.0", "int32", True),
+        ("M * N", "float32", True),
+        ("200", "int8", False),
+        ("200", "uint8", True),
+    ):
+        spec = replace(SGEMM, arguments=(*SGEMM.arguments, ScalarArgument("x", dtype, Expression(text))))
+        if fits:
+            plan_arguments(spec, make_problem(SGEMM, 2**16))
+        else:
+            with pytest.raises(InputError, match=r"arguments\.x: "):
+                plan_arguments(spec, make_problem(SGEMM, 2**16))
+
+
+def test_arrays_beyond_the_memory_are_refused() -> None:
+    check_call(SGEMM, make_problem(SGEMM, 2**16), A6000)
+    with pytest.raises(InputError, match=r"arrays of 131072x131072x131072 take 206,158,430,208 bytes"):
+        check_call(SGEMM, make_problem(SGEMM, 2**17), A6000)

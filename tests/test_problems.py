@@ -1,7 +1,8 @@
 import pytest
 
 from autotune.errors import InputError
-from autotune.problems import bytes_moved, flops, make_problem, packed_pitches, parse_size
+from autotune.problem import Problem
+from autotune.problems import bytes_moved, check_problem, flops, make_problem, packed_pitches, parse_size
 from autotune.spec.load import load_spec
 
 SGEMM = load_spec("sgemm")
@@ -45,6 +46,9 @@ def test_empty_problems_are_problems():
         (-1, {}, "size: M must be a whole number from 0"),
         (2**31, {}, "size: M must be a whole number"),
         (True, {}, "size: M must be a whole number"),
+        (1.5, {}, "sizes are whole numbers, one or 3, got 1.5"),
+        ("64", {}, "sizes are whole numbers, one or 3, got '64'"),
+        (None, {}, "sizes are whole numbers"),
         ((1, 2), {}, "needs 3 sizes (MxNxK), got 2"),
         ((1, 2, 3.0), {}, "K must be a whole number"),
         ({"M": 1, "N": 2}, {}, "got none for K"),
@@ -68,3 +72,17 @@ def test_sizes_from_text():
     for wrong in ("", "4096x64", "axbxc", "1x2x3x4", "-1", "1.5", "9" * 12, "4096x64x"):
         with pytest.raises(InputError, match="size: "):
             parse_size(wrong, SGEMM)
+
+
+def test_a_problem_of_another_kernel_is_refused():
+    good = make_problem(SGEMM, 64)
+    check_problem(SGEMM, good)
+    for wrong in (
+        Problem((("M", 1), ("N", 2)), "float32"),
+        Problem(good.sizes, "float64", good.classes),
+        Problem(good.sizes, good.dtype, good.classes[:1]),
+        Problem(good.sizes[::-1], good.dtype, good.classes),
+        Problem((("M", -1), *good.sizes[1:]), good.dtype, good.classes),
+    ):
+        with pytest.raises(InputError):
+            check_problem(SGEMM, wrong)

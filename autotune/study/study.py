@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from autotune.candidate import Candidate
 from autotune.config import Config
 from autotune.errors import GpuUnavailable, NothingFound, StageFailure
+from autotune.launch import check_call
 from autotune.legality import search_space
+from autotune.problems import check_problem
 from autotune.records import Outcome, Round, Status, TrialRecord
 from autotune.space.search_space import SearchSpace
 from autotune.store import Store
@@ -41,8 +43,10 @@ def run_study(
 
     Each finished trial is stored before the next begins. Ctrl-C ends the run early with what is there. The
     caller closes `stages`, which ends whatever is in flight. Raises NothingFound where no configuration is
-    legal or none ever got a time, and InputError for an unknown strategy.
+    legal or none ever got a time, and InputError for an unknown strategy or a problem that cannot be run.
     """
+    check_problem(request.spec, request.problem)
+    check_call(request.spec, request.problem, request.gpu)
     space = search_space(request.spec, request.gpu, request.problem)
     if not space.count:
         raise NothingFound(_nothing_legal(request, space))
