@@ -257,7 +257,7 @@ def _tune(
 
     facts = describe_device(ordinal)
     board = next((board for board in nvml.boards() if board.pci_bus_id == facts.pci_bus_id), None)
-    local = as_local_gpu(facts, board, nvml.driver_versions())
+    local = as_local_gpu(facts, board, nvml.driver_versions(), folders)
     select_gpu(gpu, [local])
     question = Question.of(spec, local.spec, problem, local.environment)
     store = open_store(db)

@@ -30,7 +30,7 @@ def find_target(name: str, folders: Sequence[Path] = ()) -> Target:
     from autotune.device.local import local_gpus
     from autotune.gpu_tables import find_gpu
 
-    boards = local_gpus()
+    boards = local_gpus(folders)
     if name == "local":
         if not boards:
             raise GpuUnavailable("no NVIDIA GPU in this machine; name one instead, e.g. --gpu a6000")

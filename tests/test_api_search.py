@@ -20,7 +20,7 @@ from autotune.study.study import run_study
 @pytest.fixture(autouse=True)
 def nothing_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No GPU in this machine, and a cache of its own."""
-    monkeypatch.setattr(device, "local_gpus", list)
+    monkeypatch.setattr(device, "local_gpus", lambda folders=(): [])
     monkeypatch.setenv("AUTOTUNE_CACHE", str(tmp_path / "cache"))
 
 

@@ -4,11 +4,13 @@ import sys
 import pytest
 from fakes.devices import FakeNvml, facts
 
+from autotune import paths
 from autotune.device import local as device
 from autotune.device import nvml
 from autotune.device.local import local_gpus, mig_profile, select_gpu, uuid_text
 from autotune.errors import GpuUnavailable, InputError
 from autotune.records import ClockReading
+from autotune.target import find_target
 
 A6000 = {
     "pci": "0000:18:00",
@@ -123,6 +125,20 @@ def test_board_without_table_is_described_by_itself(machine):
     assert gpu.spec.table == "h200_special_edition"
     assert gpu.spec.sm_count == 100
     assert gpu.spec.memory_gbps == pytest.approx(4917, rel=0.01)
+
+
+def test_board_meets_the_table_of_a_project(machine, tmp_path):
+    machine(cuda=(facts("0000:3b:00", "NVIDIA H200 Special Edition", sm_count=100),))
+    shipped_table = (paths.shipped("configs") / "gpus" / "h200.yaml").read_text()
+    own = shipped_table.replace("table: h200", "table: special").replace("value: 132", "value: 100")
+    file = tmp_path / "configs" / "gpus" / "special.yaml"
+    file.parent.mkdir(parents=True)
+    file.write_text(own.replace("name: NVIDIA H200", "name: NVIDIA H200 Special Edition"))
+    # Named by its own table it is the board that is here, not one to predict for.
+    target = find_target("special", (tmp_path,))
+    assert target.local is not None
+    assert target.local.identity.table == target.gpu.table == "special"
+    assert find_target("local").gpu.table == "h200_special_edition"
 
 
 def test_mig_slice_is_no_whole_gpu(machine):

@@ -151,7 +151,7 @@ def test_python_examples_run(
     monkeypatch.chdir(tmp_path / "project")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("AUTOTUNE_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(device, "local_gpus", list)
+    monkeypatch.setattr(device, "local_gpus", lambda folders=(): [])
     examples = blocks(page, "python")
     assert examples
     script = tmp_path / "example.py"

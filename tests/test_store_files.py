@@ -139,12 +139,14 @@ def test_T37_an_older_file_is_migrated_after_a_backup(tmp_path: Path) -> None:
         store.add(trial(measured(1.0, notes=("new",))))
         assert store.check() == []
         backup = store.migration.backup
+        assert str(store.migration) == f"migrated from schema 0001, with a copy of the old one at {backup}"
     assert backup is not None
     assert file_version(backup) == "0001"
     with closing(sqlite3.connect(backup)) as kept:
         assert kept.execute("SELECT uid, measurement FROM autotune_trials ORDER BY uid").fetchall() == times
     with open_store(path) as again:
         assert again.migration.backup is None
+        assert str(again.migration) == "up to date"
         assert again.info().trials == 4
 
 

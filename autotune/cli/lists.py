@@ -18,8 +18,9 @@ def gpus_command(projects: tuple[Path, ...], as_json: bool) -> None:
     from autotune.device.local import local_gpus
     from autotune.gpu_tables import list_gpus
 
-    tables = list_gpus(project_folders(projects))
-    boards = local_gpus()
+    folders = project_folders(projects)
+    tables = list_gpus(folders)
+    boards = local_gpus(folders)
     if as_json:
         print_json({"tables": tables, "local": boards})
         return

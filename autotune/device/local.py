@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import autotune
@@ -51,13 +52,13 @@ class LocalGpu:
         }
 
 
-def local_gpus() -> list[LocalGpu]:
+def local_gpus(folders: Sequence[Path] = ()) -> list[LocalGpu]:
     """The GPUs here in the order of their PCI bus ids, those that `CUDA_VISIBLE_DEVICES` hides left out.
 
-    Empty without an NVIDIA driver, and, with a warning, where CUDA cannot use what is there. The answer is
+    The tables of project folders come before the shipped ones. Empty without an NVIDIA driver, and, with a warning, where CUDA cannot use what is there. The answer is
     kept, so that asking again is cheap.
     """
-    return list(_local_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")))
+    return list(_local_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), tuple(folders)))
 
 
 def select_gpu(name: str, gpus: Sequence[LocalGpu]) -> LocalGpu:
@@ -148,14 +149,19 @@ def mig_profile(name: str) -> str:
     return found.group(1) if found else ""
 
 
-def as_local_gpu(facts: DeviceFacts, board: nvml.Board | None, versions: nvml.DriverVersions) -> LocalGpu:
+def as_local_gpu(
+    facts: DeviceFacts,
+    board: nvml.Board | None,
+    versions: nvml.DriverVersions,
+    folders: Sequence[Path] = (),
+) -> LocalGpu:
     """A device's specification and identity: its table's where one fits, with what the device itself says."""
     profile = mig_profile(facts.name)
     plain_name = facts.name.split(" MIG ")[0]
     table = table_for_device(
-        plain_name, facts.compute_capability, facts.sm_count, facts.memory_bytes, profile
+        plain_name, facts.compute_capability, facts.sm_count, facts.memory_bytes, profile, folders
     )
-    spec = _own_properties(facts, board, find_gpu(table) if table else None, profile)
+    spec = _own_properties(facts, board, find_gpu(table, folders) if table else None, profile)
     identity = DeviceIdentity(
         table=spec.table,
         name=facts.name,
@@ -177,7 +183,7 @@ def as_local_gpu(facts: DeviceFacts, board: nvml.Board | None, versions: nvml.Dr
 
 
 @cache
-def _local_gpus(visible: str | None) -> tuple[LocalGpu, ...]:
+def _local_gpus(visible: str | None, folders: tuple[Path, ...]) -> tuple[LocalGpu, ...]:
     boards = {board.pci_bus_id: board for board in nvml.boards()}
     if not boards:
         return ()
@@ -188,7 +194,7 @@ def _local_gpus(visible: str | None) -> tuple[LocalGpu, ...]:
         # All that needs no GPU goes on; whoever asked for the local one learns why there is none.
         warnings.warn(str(error), stacklevel=3)
         return ()
-    found = [as_local_gpu(facts, boards.get(facts.pci_bus_id), versions) for facts in devices]
+    found = [as_local_gpu(facts, boards.get(facts.pci_bus_id), versions, folders) for facts in devices]
     return tuple(sorted(found, key=lambda gpu: (gpu.pci_bus_id, gpu.uuid)))
 
 

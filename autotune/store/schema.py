@@ -35,6 +35,14 @@ class Migration:
     after: str
     backup: Path | None = None
 
+    def __str__(self) -> str:
+        if self.before is None:
+            return "newly made"
+        if self.before == self.after:
+            return "up to date"
+        kept = f", with a copy of the old one at {self.backup}" if self.backup else ""
+        return f"migrated from schema {self.before}{kept}"
+
 
 def file_version(path: Path) -> str | None:
     """The schema of an existing SQLite file, which is not changed; None where it holds no tables of ours."""
