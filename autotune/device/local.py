@@ -55,8 +55,8 @@ class LocalGpu:
 def local_gpus(folders: Sequence[Path] = ()) -> list[LocalGpu]:
     """The GPUs here in the order of their PCI bus ids, those that `CUDA_VISIBLE_DEVICES` hides left out.
 
-    The tables of project folders come before the shipped ones. Empty without an NVIDIA driver, and, with a warning, where CUDA cannot use what is there. The answer is
-    kept, so that asking again is cheap.
+    The tables of project folders come before the shipped ones. Empty without an NVIDIA driver, and, with a
+    warning, where CUDA cannot use what is there. The answer is kept, so that asking again is cheap.
     """
     return list(_local_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), tuple(folders)))
 
