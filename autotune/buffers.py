@@ -18,8 +18,8 @@ from autotune.candidate import BufferPlan
 from autotune.errors import InputError
 from autotune.references import Array
 
-PATTERN = 0x7FF7A5A5
-"""Words of guard zones, of padding and of outputs before a run: NaN as float32 and, twice, as float64."""
+PATTERN = 0x7FF77FF7
+"""Words of guard zones, of padding and of outputs before a run: NaN as float16, float32 and float64 alike."""
 BOUNDARY = 256
 """Bytes; what offsets of buffers are counted from."""
 MIN_GUARD_BYTES = 64 * 1024

@@ -1,8 +1,9 @@
 """What a kernel's result should be, in float64, and in which unit its error is counted.
 
 A reference gives the expected outputs together with a *scale* for each element: the size of the rounding
-error that a float32 kernel may make there. The error of a result is the largest |got - expected| / scale; a
-kernel is right when that is at most the tolerance. NaN and infinities pass only where they are expected.
+error that a kernel of the output's type may make there. Kernels add up in float32 at least, and in the output's
+type where that is wider. The error of a result is the largest |got - expected| / scale; a kernel is right when
+that is at most the tolerance. NaN and infinities pass only where they are expected.
 
 Everything here runs on NumPy or CuPy arrays alike; `xp` is the module that made them.
 """
@@ -29,21 +30,38 @@ Arrays: TypeAlias = Mapping[str, Array]
 """The array arguments by name in the order of the kernel's signature, as logical views without padding."""
 Scalars: TypeAlias = Mapping[str, float | int]
 
-EPS32 = float(np.finfo(np.float32).eps)
-FLOOR = float(np.finfo(np.float32).tiny)
-"""Keeps scales above zero and forgives results that underflow."""
-
 MATMUL_TOLERANCE = 4.0
-"""In units of eps32 * sqrt(K) * |A_i| * |B_j|. Rounding after each of K additions, in the worst order (one
+"""In units of eps * sqrt(K) * |A_i| * |B_j|. Rounding after each of K additions, in the worst order (one
 after the other) and for all-positive data, stays near 1; a single product with alpha and beta reaches 1.5.
 Leaving out 8 of K products costs about 10 even at K = 32768."""
 CALLABLE_TOLERANCE = 32.0
-"""In units of eps32 * (|expected| + its root mean square), for callables that state no scale of their own."""
+"""In units of eps * (|expected| + its root mean square), for callables that state no scale of their own."""
 
 BLOCK_FLOPS = 1.0e11
 """One step of a matrix product; under half a second on GPUs with 1/64-rate float64."""
 BLOCK_BYTES = 256 * 2**20
 """Largest float64 copy of a part of an operand, or of a comparison's temporaries."""
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What can be asked of results of one element type."""
+
+    eps: float
+    """Distance from 1 to the next number, of the type itself; for integers, which have to be exact, float64's."""
+    sum_eps: float
+    """The same of what kernels add up in."""
+    floor: float
+    """Keeps scales above zero and forgives results that underflow."""
+
+    @classmethod
+    def of(cls, dtype: object) -> Precision:
+        """By the type's NumPy name or the type of a NumPy or CuPy array."""
+        kind = np.dtype(str(dtype))
+        info = np.finfo(kind if kind.kind == "f" else np.float64)
+        # Half-precision numbers are not flushed to zero as float32 ones may be.
+        floor = info.smallest_subnormal if kind.itemsize == 2 and kind.kind == "f" else info.tiny
+        return cls(float(info.eps), min(float(info.eps), float(np.finfo(np.float32).eps)), float(floor))
 
 
 @dataclass(frozen=True)
@@ -71,13 +89,24 @@ class Reference:
     def expected(self, arrays: Arrays, scalars: Scalars, xp: ModuleType = np) -> Expected:
         """The expected outputs; `arrays` hold what the kernel finds, outputs that it reads included.
 
-        A function that returns plain arrays gets the default scale and tolerance for float32 arithmetic.
+        A function that returns plain arrays gets the default scale and tolerance for the outputs' types. Raises
+        InputError where it gives an array that is no argument, or one of another shape.
         """
         result = self.function(arrays, scalars, xp)
         if isinstance(result, Expected):
+            values = result.values
+        else:
+            values = {name: xp.asarray(value, dtype=xp.float64) for name, value in result.items()}
+        for name, value in values.items():
+            if name not in arrays:
+                rule = f"{self.name} gives {name!r}, which is no array of the kernel"
+                raise InputError(rule, key="reference", nearest=nearest_name(name, arrays))
+            if value.shape != arrays[name].shape:
+                rule = f"{self.name} gives {name} with shape {value.shape}, and it has {arrays[name].shape}"
+                raise InputError(rule, key="reference")
+        if isinstance(result, Expected):
             return result
-        values = {name: xp.asarray(value, dtype=xp.float64) for name, value in result.items()}
-        scale = {name: _default_scale(value, xp) for name, value in values.items()}
+        scale = {name: _default_scale(value, arrays[name].dtype, xp) for name, value in values.items()}
         return Expected(values, scale, CALLABLE_TOLERANCE)
 
 
@@ -132,11 +161,12 @@ def matmul(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
     alpha, beta = float(scalars.get("alpha", 1.0)), float(scalars.get("beta", 0.0))
     (rows, depth), columns = a.shape, b.shape[1]
 
+    precision = Precision.of(c.dtype)
     values = xp.zeros((rows, columns), dtype=xp.float64)
-    scale = xp.full((rows, columns), FLOOR, dtype=xp.float64)
+    scale = xp.full((rows, columns), precision.floor, dtype=xp.float64)
     if beta != 0.0:
         values += beta * c.astype(xp.float64)
-        scale += EPS32 * xp.abs(values)
+        scale += precision.sum_eps * xp.abs(values)
     if alpha != 0.0 and depth > 0:
         block_columns = max(1, min(columns, BLOCK_BYTES // (8 * depth)))
         block_rows = max(
@@ -151,7 +181,10 @@ def matmul(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
                 a64 = a[down].astype(xp.float64)
                 a_norms = xp.sqrt((a64 * a64).sum(axis=1))
                 values[down, across] += alpha * (a64 @ b64)
-                scale[down, across] += EPS32 * depth**0.5 * abs(alpha) * xp.outer(a_norms, b_norms)
+                unit = precision.sum_eps * depth**0.5 * abs(alpha)
+                scale[down, across] += unit * xp.outer(a_norms, b_norms)
+    if precision.eps > precision.sum_eps:
+        scale += precision.eps / 2 * xp.abs(values)  # one rounding, of the sum
     return Expected({output: values}, {output: scale}, MATMUL_TOLERANCE)
 
 
@@ -209,14 +242,16 @@ class WorstElement:
 
 
 def worst_element(got: Arrays, expected: Expected, xp: ModuleType = np) -> WorstElement | None:
-    """The worst element over all outputs, compared in row blocks; None where the outputs are empty."""
+    """The worst element over all outputs, compared in row blocks; None where the outputs are empty.
+
+    Raises InputError where the reference does not give every output, since the rest would go unverified.
+    """
+    if got.keys() != expected.values.keys():
+        rule = f"must give all that the kernel writes ({', '.join(got)}), got {', '.join(expected.values)}"
+        raise InputError(rule, key="reference")
     worst: WorstElement | None = None
     for name, value in expected.values.items():
         result = got[name]
-        if result.shape != value.shape:
-            raise ValueError(
-                f"{name}: the reference has shape {value.shape}, the kernel's output {result.shape}"
-            )
         if value.size == 0:
             continue
         scale = xp.broadcast_to(expected.scale[name], value.shape)
@@ -264,10 +299,14 @@ def _exactly(output: str, value: Array, xp: ModuleType) -> Expected:
     return Expected({output: value.astype(xp.float64)}, {output: xp.ones((), dtype=xp.float64)}, 0.0)
 
 
-def _default_scale(value: Array, xp: ModuleType) -> Array:
+def _default_scale(value: Array, dtype: object, xp: ModuleType) -> Array:
+    precision = Precision.of(dtype)
     finite = xp.where(xp.isfinite(value), value, 0.0)
     mean_square = (finite * finite).mean() if value.size else 0.0
-    scale: Array = EPS32 * (xp.abs(finite) + xp.sqrt(xp.asarray(mean_square))) + FLOOR
+    unit = precision.sum_eps
+    if precision.eps > unit:
+        unit += 4 * precision.eps / CALLABLE_TOLERANCE  # a few roundings on the way, rather than sums
+    scale: Array = unit * (xp.abs(finite) + xp.sqrt(xp.asarray(mean_square))) + precision.floor
     return scale
 
 

@@ -182,3 +182,73 @@ def test_scale_add_and_softmax() -> None:
     assert np.allclose(normal, [[1 / (1 + np.e), np.e / (1 + np.e)], [1, 0]])
     empty = np.zeros((0, 4), dtype=np.float32)
     assert get_reference("softmax").expected({"x": empty, "y": empty}, {}).values["y"].shape == (0, 4)
+
+
+def typed_gemm(depth, dtype, out):
+    rng = np.random.default_rng(3)
+    arrays = {
+        "A": rng.standard_normal((24, depth)).astype(dtype),
+        "B": rng.standard_normal((depth, 16)).astype(dtype),
+    }
+    return {**arrays, "C": np.zeros((24, 16), out)}
+
+
+@pytest.mark.parametrize("depth", [8, 512, 4096])
+@pytest.mark.parametrize("dtype", ["float16", "float64"])
+def test_T06_other_types_are_held_to_their_own_precision(depth, dtype):
+    arrays = typed_gemm(depth, dtype, dtype)
+    a, b = arrays["A"], arrays["B"]
+    expected = get_reference("matmul").expected(arrays, {})
+    wide = np.float64 if dtype == "float64" else np.float32
+    right = sequential_in(a, b, wide).astype(dtype)
+    assert passes(accuracy({"C": right}, expected))
+    lost = sequential_in(a[:, 8:], b[8:], wide).astype(dtype) if depth > 8 else np.zeros_like(right)
+    assert not passes(accuracy({"C": lost}, expected))
+    if dtype == "float64":  # one that was computed in float32
+        assert not passes(accuracy({"C": sequential_in(a, b, np.float32).astype(dtype)}, expected))
+
+
+def sequential_in(a, b, dtype):
+    total = np.zeros((a.shape[0], b.shape[1]), dtype)
+    for k in range(a.shape[1]):
+        total += np.outer(a[:, k].astype(dtype), b[k].astype(dtype))
+    return total
+
+
+def test_integers_have_to_be_exact():
+    rng = np.random.default_rng(5)
+    arrays = {"A": rng.integers(0, 8, (9, 4096), np.int8), "B": rng.integers(0, 8, (4096, 7), np.int8)}
+    right = arrays["A"].astype(np.int32) @ arrays["B"].astype(np.int32)
+    expected = get_reference("matmul").expected({**arrays, "C": np.zeros((9, 7), np.int32)}, {})
+    assert passes(accuracy({"C": right}, expected))
+    assert not passes(accuracy({"C": right + (np.arange(63).reshape(9, 7) == 40)}, expected))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "off"), [("float16", 0.1), ("float32", 1e-4), ("float64", 1e-10), ("int32", 0.5)]
+)
+def test_callables_are_held_to_the_type_of_the_output(dtype, off):
+    x = np.arange(1, 13).reshape(3, 4).astype(dtype)
+    expected = get_reference(double).expected({"X": x, "Y": x}, {})
+    assert passes(accuracy({"Y": 2 * x}, expected))
+    assert not passes(accuracy({"Y": 2 * x + np.array(2 * off).astype(dtype) + (dtype == "int32")}, expected))
+
+
+def test_several_outputs_are_all_verified():
+    x = gemm_arrays(3, 4, 5)["A"]
+
+    def both(arrays, scalars, xp):
+        return {"Y": 2 * arrays["X"], "Z": 3 * arrays["X"]}
+
+    arrays = {"X": x, "Y": x, "Z": x}
+    assert passes(accuracy({"Y": 2 * x, "Z": 3 * x}, get_reference(both).expected(arrays, {})))
+    assert not passes(accuracy({"Y": 2 * x, "Z": 4 * x}, get_reference(both).expected(arrays, {})))
+    with pytest.raises(InputError, match="must give all that the kernel writes"):
+        accuracy({"Y": 2 * x, "Z": 3 * x}, get_reference(double).expected(arrays, {}))
+
+
+def test_callables_that_give_something_else_are_refused():
+    x = gemm_arrays(3, 4, 5)["A"]
+    for wrong, message in (({"Q": x}, "no array of the kernel"), ({"Y": x.T}, "with shape")):
+        with pytest.raises(InputError, match=message):
+            get_reference(lambda arrays, scalars, xp, wrong=wrong: wrong).expected({"X": x, "Y": x}, {})

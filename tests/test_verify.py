@@ -166,6 +166,7 @@ def test_guards_are_as_long_as_a_tile_overhangs_and_read_as_nan():
     word = np.array([PATTERN, PATTERN], np.uint32)
     assert np.isnan(word.view(np.float32)).all()
     assert np.isnan(word.view(np.float64)).all()
+    assert np.isnan(word.view(np.float16)).all()
 
 
 def test_generated_data_is_normal_and_the_same_in_any_blocks(monkeypatch):
