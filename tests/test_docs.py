@@ -12,6 +12,7 @@ import click
 import pytest
 import yaml
 from pydantic import TypeAdapter
+from test_architecture import LINES
 
 from autotune.cli import cli
 from autotune.device import local as device
@@ -96,6 +97,14 @@ def test_the_index_names_every_page() -> None:
     for page in (ROOT / "docs").rglob("*.md"):
         if page.name != "README.md":
             assert f"({page.relative_to(ROOT / 'docs').as_posix()})" in index
+
+
+def test_the_rooms_stand_in_their_order() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (\d+) \| (.*) \|$", text, re.MULTILINE))
+    assert len(rows) == len(LINES)
+    for number, rooms in enumerate(LINES, 1):
+        assert set(rooms) <= set(re.findall(r"`(\w+)`", rows[str(number)])), f"line {number}: {rooms}"
 
 
 def test_whole_specs_load_and_are_the_tested_ones(tmp_path: Path) -> None:
