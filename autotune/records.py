@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from dataclasses import dataclass
 from datetime import datetime
@@ -102,6 +103,9 @@ class Measurement:
     def __post_init__(self) -> None:
         if not self.samples_ms:
             raise ValueError("a measurement has at least one sample")
+        # A clock that ticks too coarsely may read zero.
+        if not all(0 <= sample < math.inf for sample in self.samples_ms):
+            raise ValueError(f"samples are times, got {min(self.samples_ms)} to {max(self.samples_ms)} ms")
 
     @property
     def time_ms(self) -> float:
@@ -110,8 +114,8 @@ class Measurement:
 
     @property
     def spread(self) -> float:
-        """Half the interquartile range over the median; 0 for fewer than 4 samples."""
-        if len(self.samples_ms) < 4:
+        """Half the interquartile range over the median; 0 for fewer than 4 samples and for times of 0."""
+        if len(self.samples_ms) < 4 or self.time_ms == 0:
             return 0.0
         low, _, high = statistics.quantiles(self.samples_ms, n=4)
         return (high - low) / 2 / self.time_ms
@@ -132,6 +136,8 @@ class Outcome:
     """What a user should know beside the figure: spills, throttling, unpromising rules."""
 
     def __post_init__(self) -> None:
+        if self.predicted_ms is not None and not 0 <= self.predicted_ms < math.inf:
+            raise ValueError(f"a predicted time is finite and not negative, got {self.predicted_ms}")
         has_time = self.measurement is not None or self.predicted_ms is not None
         if has_time != self.status.timed:
             raise ValueError(

@@ -375,3 +375,29 @@ def test_T54_results_kept_by_a_run_that_ended_are_taken_in_at_the_next_open(
         assert another.records() == []
     with open_store(path) as store:
         assert [record.uid for record in store.records()] == ["kept"]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_results_are_kept_when_the_file_is_deleted_under_a_running_search(
+    tmp_path: Path, replaced: bool
+) -> None:
+    path = tmp_path / "records.db"
+    lost, kept = trial(minute=0), [trial(minute=1), trial(minute=2)]
+    with open_store(path) as store:
+        store.add(lost)
+        for file in tmp_path.glob("records.db*"):
+            file.unlink()
+        if replaced:
+            open_store(path).close()
+        with pytest.raises(StoreError, match=r"deleted or replaced while it was open; 2 finished .* kept in"):
+            store.add_many(kept)
+    with open_store(path) as store:
+        assert [record.uid for record in store.records()] == [record.uid for record in kept]
+
+
+def test_merging_a_file_into_itself_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "records.db"
+    with open_store(path) as store:
+        store.add_many([trial(minute=minute) for minute in range(3)])
+        assert store.merge(path).added == 0
+        assert len(store.records()) == 3

@@ -48,6 +48,8 @@ class Database:
         """From a URL, a path, or nothing for the user's own file; raises InputError for other backends."""
         if name is None:
             return cls.file(paths.user_data_dir() / "autotune.sqlite")
+        if not str(name).strip():
+            raise InputError("must name a file or URL, got nothing", where="--db")
         if isinstance(name, Path) or "://" not in name:
             return cls.file(Path(name))
         rule = "must be a path, sqlite:///PATH or postgresql://USER@HOST/NAME"
@@ -68,6 +70,14 @@ class Database:
         """A SQLite file."""
         path = path.expanduser().absolute()
         return cls(URL.create("sqlite", database=str(path)), path)
+
+    def file_id(self) -> tuple[int, int] | None:
+        """Tells one file from another of the same name; None for a server, or where there is no file."""
+        try:
+            found = self.path.stat() if self.path else None
+        except FileNotFoundError:
+            return None
+        return (found.st_dev, found.st_ino) if found else None
 
     def __str__(self) -> str:
         return str(self.path) if self.path else self.url.render_as_string(hide_password=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -59,7 +60,7 @@ def read_records(path: Path) -> list[TrialRecord]:
         text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
     except FileNotFoundError as error:
         raise StoreError(f"{path}: no such file") from error
-    except (OSError, EOFError, UnicodeDecodeError) as error:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise StoreError(f"{path}: cannot be read as records: {error}") from error
     return parse_records(text, str(path))
 
@@ -74,8 +75,8 @@ def parse_records(text: str, where: str) -> list[TrialRecord]:
             continue
         try:
             records.append(record_from_json(json.loads(line)))
-        except json.JSONDecodeError as error:
-            raise StoreError(f"{where}:{number}: not a line of JSON: {error.msg}") from error
+        except (ValueError, RecursionError) as error:
+            raise StoreError(f"{where}:{number}: not a line of JSON: {error}") from error
         except StoreError as error:
             raise StoreError(f"{where}:{number}: {error}") from error
     return records
@@ -84,7 +85,7 @@ def parse_records(text: str, where: str) -> list[TrialRecord]:
 def _check_header(line: str, where: str) -> None:
     try:
         header = json.loads(line)
-    except json.JSONDecodeError:
+    except (ValueError, RecursionError):
         header = None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise StoreError(f'{where}:1: the first line must be the header {{"format": "{FORMAT}", ...}}')

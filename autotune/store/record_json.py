@@ -65,29 +65,29 @@ def record_from_json(body: object) -> TrialRecord:
         fields = cast(dict[str, Any], body)
         outcome = fields["outcome"]
         return TrialRecord(
-            uid=fields["uid"],
-            study=fields["study"],
-            session=fields["session"],
+            uid=_text(fields, "uid"),
+            study=_text(fields, "study"),
+            session=_text(fields, "session"),
             round=Round(fields["round"]),
-            kernel=fields["kernel"],
-            kernel_hash=fields["kernel_hash"],
-            space_hash=fields["space_hash"],
+            kernel=_text(fields, "kernel"),
+            kernel_hash=_text(fields, "kernel_hash"),
+            space_hash=_text(fields, "space_hash"),
             config=config_from_json(fields["config"]),
             problem=problem_from_json(fields["problem"]),
             device=DeviceIdentity(**fields["device"]),
             environment=Environment(**fields["environment"]),
-            protocol=fields["protocol"],
+            protocol=_text(fields, "protocol"),
             outcome=Outcome(
                 Status(outcome["status"]),
                 Origin(outcome["origin"]),
-                outcome["reason"],
+                _text(outcome, "reason"),
                 resources_from_json(outcome["resources"]),
                 accuracy_from_json(outcome["accuracy"]),
                 measurement_from_json(outcome["measurement"]),
                 None if outcome["predicted_ms"] is None else float(outcome["predicted_ms"]),
                 tuple(outcome.get("notes", ())),
             ),
-            board=fields["board"],
+            board=_text(fields, "board"),
             created=utc(datetime.fromisoformat(fields["created"])),
         )
     except KeyError as error:
@@ -109,7 +109,11 @@ def problem_to_json(problem: Problem) -> Json:
 def problem_from_json(body: Mapping[str, Any]) -> Problem:
     """The problem that was written."""
     classes = tuple((name, _value(value)) for name, value in body["classes"].items())
-    return Problem(tuple(body["sizes"].items()), body["dtype"], classes)
+    sizes = tuple(body["sizes"].items())
+    for name, size in sizes:
+        if type(size) is not int:
+            raise TypeError(f"the size {name} is a whole number, got {size!r}")
+    return Problem(sizes, _text(body, "dtype"), classes)
 
 
 def resources_to_json(resources: Resources | None) -> Json | None:
@@ -171,6 +175,13 @@ def utc(moment: datetime) -> datetime:
 def clean_text(text: str) -> str:
     """Text that every backend takes: compiler logs end in NUL, and crashed programs print broken UTF-8."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    text = fields[name]
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is text, got {text!r}")
+    return text
 
 
 def _number(value: float) -> float | str:

@@ -119,6 +119,7 @@ class Store:
         self._spill = Spill(database.identity, host.name)
         self._spilled = False
         self._seen = float("-inf")
+        self._file = database.file_id()
         if database.path is not None:
             with engine.begin() as connection:
                 refuse_second_host(connection, host, database.path)
@@ -163,6 +164,13 @@ class Store:
             self._spilled = True
             warnings.warn(f"{store_error(self.database, error)}; {kept}", StoreWarning, stacklevel=2)
             return
+        if self.database.file_id() != self._file:
+            # SQLite goes on writing to a file that has no name any more.
+            self._spill.append(records)
+            raise StoreError(
+                f"{self.database} was deleted or replaced while it was open; {len(records)} finished record(s) kept in "
+                f"{self._spill.path}, to be taken in when it is opened again"
+            )
         if self._spilled:
             self.take_in()
 
