@@ -36,8 +36,8 @@ class Protocol:
 
     @property
     def key(self) -> str:
-        """What makes two stored times comparable, e.g. `cold/normal/1`."""
-        return f"{self.mode}/{self.data}/{PROTOCOL_VERSION}"
+        """What makes two stored times comparable, e.g. `cold/normal-1/1`."""
+        return f"{self.mode}/{self.data}-{self.data_seed}/{PROTOCOL_VERSION}"
 
     def warm(self) -> Protocol:
         """The same protocol, timing from a warm L2."""

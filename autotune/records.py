@@ -210,7 +210,7 @@ class TrialRecord:
     device: DeviceIdentity
     environment: Environment
     protocol: str
-    """Key of the measurement protocol, e.g. `cold/1`."""
+    """Key of the measurement protocol, e.g. `cold/normal-1/1`."""
     outcome: Outcome
     board: str
     """UUID of the board; empty where nothing ran on one."""

@@ -28,7 +28,7 @@ def question(prob: Problem | None = None, **changes: object) -> Question:
         space_hash="p1",
         device=DEVICE.key,
         problem=prob or problem(),
-        protocol="cold/normal/1",
+        protocol="cold/normal-1/1",
         environment=ENVIRONMENT,
         default=DEFAULT,
     )
@@ -69,7 +69,7 @@ def test_T33_a_changed_kernel_never_answers_and_other_changes_are_told() -> None
         "compiler was 13.5, is 13.6": {"environment": replace(ENVIRONMENT, nvrtc="13.6")},
         "autotune was 0.1.0, is 0.2.0": {"environment": replace(ENVIRONMENT, autotune="0.2.0")},
         "the parameter space has changed": {"space_hash": "p2"},
-        "measured under protocol cold/normal/1, not cold/normal/2": {"protocol": "cold/normal/2"},
+        "measured under protocol cold/normal-1/1, not cold/normal-1/2": {"protocol": "cold/normal-1/2"},
     }
     for expected, change in changes.items():
         answer = find_best(records, question(**change))
@@ -238,11 +238,11 @@ def test_a_prediction_answers_only_for_its_own_sizes() -> None:
 
 
 def test_the_asked_protocol_comes_first_and_another_is_flagged() -> None:
-    warm = trial(0.5, 64, protocol="warm/normal/1")
+    warm = trial(0.5, 64, protocol="warm/normal-1/1")
     assert answer_of(find_best([warm, trial(1.0, 128)], question())) == (128, "exact")
     answer = find_best([warm], question())
     assert answer_of(answer) == (64, "exact")
-    assert answer.staleness == ("measured under protocol warm/normal/1, not cold/normal/1",)
+    assert answer.staleness == ("measured under protocol warm/normal-1/1, not cold/normal-1/1",)
 
 
 def test_configs_the_kernel_cannot_run_do_not_answer() -> None:
@@ -300,7 +300,7 @@ def test_a_question_about_a_real_kernel() -> None:
 
     spec, gpu = load_spec("sgemm"), find_gpu("a6000")
     asked = Question.of(spec, gpu, make_problem(spec, 4096))
-    assert (asked.device, asked.protocol) == (DEVICE.key, "cold/normal/1")
+    assert (asked.device, asked.protocol) == (DEVICE.key, "cold/normal-1/1")
     assert asked.default is not None
     assert asked.usable(asked.default)
     assert not asked.usable(Config.of({"BM": 128}))

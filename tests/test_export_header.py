@@ -236,7 +236,7 @@ def test_head_comment_gives_figures_and_provenance(sgemm: KernelSpec) -> None:
         sgemm, GPU, [ExportEntry(fast.problem, fast.config, fast.record, "exact", vendor)]
     ).split("#ifndef")[0]
     assert "PREDICTED" not in head
-    assert re.search(r"4096x4096x4096 +6 +22906 +1\.10  measured 2026-01-02 \(exact, cold/normal/1\)", head)
+    assert re.search(r"4096x4096x4096 +6 +22906 +1\.10  measured 2026-01-02 \(exact, cold/normal-1/1\)", head)
     assert "NVIDIA RTX A6000, 84 SMs, driver 580.1 (CUDA 13.0), NVRTC 13.5" in head
     assert fast.config.key in head
     assert "cuBLAS" in head

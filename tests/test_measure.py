@@ -222,3 +222,32 @@ def test_a_chip_at_work_is_not_warmed_again() -> None:
     before = gpu.clock_ms
     measured(gpu, COLD)
     assert gpu.clock_ms - before < 100
+
+
+def test_T14_random_data_is_the_default_and_its_kind_and_seed_are_stored() -> None:
+    assert Protocol().data == "normal"
+    keys = {Protocol().key, Protocol(data="zeros").key, Protocol(data_seed=2).key, Protocol().warm().key}
+    assert len(keys) == 4
+
+
+def test_T13_cold_ranks_by_what_comes_from_memory_and_the_flush_is_not_timed() -> None:
+    """Two kernels whose data fit in the L2: equal when warm, 1.5 times apart when nothing of it is there."""
+    gpu = FakeGpu(l2_bytes=2**22)
+    resident: set[int] = set()
+    flushed = 0
+
+    def time_ms(entry: str, number: int) -> float:
+        nonlocal flushed
+        if gpu.flushed > flushed:
+            flushed = gpu.flushed
+            resident.clear()
+        address = gpu.launches[-1][1]["A"]
+        cold = address not in resident
+        resident.add(address)
+        return 0.01 * (1.5 if entry == "scattered" and cold else 1.0)
+
+    gpu.time_ms = time_ms
+    cold = [measured(gpu, COLD, entry=entry).measurement.time_ms for entry in ("in_order", "scattered")]
+    warm = [measured(gpu, WARM, entry=entry).measurement.time_ms for entry in ("in_order", "scattered")]
+    assert cold[1] / cold[0] == pytest.approx(1.5, rel=0.05)
+    assert warm[1] / warm[0] == pytest.approx(1.0, rel=0.05)

@@ -185,7 +185,7 @@ class TestStore:
             (RecordQuery(kernel="softmax"), "d"),
             (RecordQuery(kernel_hash="k2"), "e"),
             (RecordQuery(problem=problem(1, 2, 3).key), "f"),
-            (RecordQuery(protocol="warm/normal/1"), "g"),
+            (RecordQuery(protocol="warm/normal-1/1"), "g"),
             (RecordQuery(device="t4/7.5/40sm"), "h"),
             (RecordQuery(status=Status.ILLEGAL), "a"),
             (RecordQuery(origin=Origin.PREDICTED), "b"),
@@ -205,7 +205,7 @@ class TestStore:
                 trial(uid="d", kernel="softmax", minute=3),
                 trial(uid="e", kernel_hash="k2", minute=4),
                 trial(uid="f", prob=problem(1, 2, 3), minute=5),
-                trial(uid="g", protocol="warm/normal/1", minute=6),
+                trial(uid="g", protocol="warm/normal-1/1", minute=6),
                 trial(uid="h", device=t4, minute=7),
             ]
         )

@@ -134,7 +134,7 @@ def entry(
         problem=problem,
         device=DeviceIdentity(gpu.table, gpu.name, "8.6", gpu.sm_count, gpu.memory_bytes),
         environment=Environment("580.1", "13.0", "13.5", "0.1.0"),
-        protocol="cold/normal/1",
+        protocol="cold/normal-1/1",
         outcome=outcome,
         board="",
         created=datetime(2026, 1, 2, tzinfo=UTC),

@@ -68,7 +68,7 @@ def trial(
     space_hash: str = "p1",
     device: DeviceIdentity = DEVICE,
     environment: Environment = ENVIRONMENT,
-    protocol: str = "cold/normal/1",
+    protocol: str = "cold/normal-1/1",
     minute: float = 0,
     uid: str | None = None,
 ) -> TrialRecord:
