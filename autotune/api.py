@@ -52,6 +52,7 @@ def search(
     from autotune.device.stages import GpuStages
     from autotune.predicted_stages import PredictedStages, environment_without_gpu
     from autotune.references import check_reference
+    from autotune.render import check_template
     from autotune.spec.load import load_spec
     from autotune.store import open_store
     from autotune.study.request import StudyRequest
@@ -65,6 +66,7 @@ def search(
     _check_numbers(trials, time_s, seed)
     _check_work(problems)
     target = find_target(gpu, folders)
+    check_template(spec, target.gpu)
     if measured_only and target.local is None:
         raise GpuUnavailable(f"{target.gpu.name} is not in this machine, and only measuring was asked for")
     if trials is None and time_s is None and strategy != "exhaustive":

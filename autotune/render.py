@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -20,7 +20,7 @@ from jinja2 import meta, nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from autotune.candidate import Source
-from autotune.config import Config, Value, value_text
+from autotune.config import Config, value_text
 from autotune.errors import InputError, nearest_name
 from autotune.expressions import Expression
 from autotune.gpu import GpuSpec
@@ -46,6 +46,16 @@ def render(spec: KernelSpec, gpu: GpuSpec, problem: Problem, config: Config) -> 
     except _RENDER_ERRORS as error:
         raise InputError(f"rendering failed: {error}", _place(error, templates)) from error
     return Source(text, spec.entry, templates[0].path)
+
+
+def check_template(spec: KernelSpec, gpu: GpuSpec) -> None:
+    """Raises InputError, with file and line, for a template that is not there, does not parse, or names what
+    does not exist: what would stop every configuration.
+    """
+    classes = [problem_class.name for problem_class in spec.problem.classes]
+    own = [*spec.problem.sizes, *classes, *spec.parameter_names, *spec.derived, *spec.variants]
+    for template in _reached_templates(spec):
+        _check_names(template, [*own, *gpu.names()])
 
 
 def render_layout(template: str, values: Mapping[str, object]) -> str:
@@ -163,7 +173,7 @@ def _parsed(name: str, path: Path, text: str) -> _Template:
     return _Template(name, path, text, free, bound, tuple(includes))
 
 
-def _check_names(template: _Template, names: Mapping[str, Value]) -> None:
+def _check_names(template: _Template, names: Collection[str]) -> None:
     for name, line in sorted(template.free.items(), key=lambda item: item[1]):
         if name not in names:
             rule = f"the template uses {name!r}, which is no parameter, derived name, variant, size or class"

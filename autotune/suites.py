@@ -38,7 +38,8 @@ def load_suite(name_or_file: str, spec: KernelSpec, folders: Sequence[Path] = ()
         try:
             path = find("configs", f"suites/{name_or_file}.yaml", folders)
         except InputError:
-            known = sorted(file.stem for file in (shipped("configs") / "suites").glob("*.yaml"))
+            places = [*(Path(folder) / "configs" for folder in folders), shipped("configs")]
+            known = sorted({file.stem for place in places for file in place.glob("suites/*.yaml")})
             raise InputError(
                 f"no such suite {name_or_file!r}", key="--suite", nearest=nearest_name(name_or_file, known)
             ) from None

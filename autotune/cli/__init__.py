@@ -16,6 +16,7 @@ _COMMANDS = {
     "search": ("autotune.cli.search", "Find the fastest configuration of a kernel on a GPU."),
     "best": ("autotune.cli.best", "Say which configuration is best for a size, and how that is known."),
     "export": ("autotune.cli.export", "Write a tuned kernel as a C++ header, JSON or cubins."),
+    "new": ("autotune.cli.new", "Write a first kernel of your own, to be changed."),
     "check": ("autotune.cli.check", "Validate a kernel's spec and template without a GPU."),
     "explain": ("autotune.cli.explain", "Show the resources, occupancy and limits of one configuration."),
     "verify": ("autotune.cli.verify", "Verify the best configuration at awkward sizes on the GPU."),

@@ -13,6 +13,7 @@ from autotune.cli.options import (
     gpu_option,
     json_option,
     kernel_option,
+    missing_file,
     problems_of,
     project_folders,
     project_option,
@@ -63,6 +64,8 @@ def best_command(
     from autotune.protocol import Protocol
     from autotune.spec.load import load_spec
 
+    if missing := missing_file(db):
+        note(f"warning: no results in {missing}: the file is new")
     folders = project_folders(projects)
     spec = load_spec(kernel, folders)
     protocol = Protocol().warm() if warm else Protocol()

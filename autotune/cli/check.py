@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -84,6 +85,7 @@ def check_command(
     from autotune.gpu_tables import list_gpus
     from autotune.legality import search_space
     from autotune.references import check_reference
+    from autotune.render import unused_parameters
     from autotune.spec.load import load_spec
 
     folders = project_folders(projects)
@@ -94,25 +96,34 @@ def check_command(
     checks = _check_gpus(spec, spaces)
     runs = _run_on_cpu(spec, tables[0], checks[0].default) if run else []
     removed = {rule.because: count for rule, count in spaces[0][1].removed_by_rule()}
+    warnings = [
+        f"parameter {name} changes nothing: neither the template nor the launch uses it"
+        for name in unused_parameters(spec)
+    ]
+    warnings += _export_warnings(spec, tables[0], checks[0])
     if as_json:
-        _print_json(spec, checks, removed, runs)
+        _print_json(spec, checks, removed, runs, warnings)
     else:
         _print(spec, checks, removed, runs)
+        for text in warnings:
+            note(f"warning: {text}")
     return 4 if any(check.problem for check in checks) or any(one.error for one in runs) else 0
 
 
 def _print_json(
-    spec: KernelSpec, checks: Sequence[GpuCheck], removed: Mapping[str, int], runs: Sequence[CpuRun]
+    spec: KernelSpec,
+    checks: Sequence[GpuCheck],
+    removed: Mapping[str, int],
+    runs: Sequence[CpuRun],
+    warnings: Sequence[str],
 ) -> None:
-    from autotune.render import unused_parameters
-
     print_json(
         {
             "kernel": spec.name,
             "file": spec.source_file,
             "gpus": checks,
             "removed_by_rule": [{"because": because, "configs": count} for because, count in removed.items()],
-            "unused_parameters": unused_parameters(spec),
+            "warnings": warnings,
             "cpu_runs": runs,
             "ok": not any(check.problem for check in checks) and not any(one.error for one in runs),
         }
@@ -122,8 +133,6 @@ def _print_json(
 def _print(
     spec: KernelSpec, checks: Sequence[GpuCheck], removed: Mapping[str, int], runs: Sequence[CpuRun]
 ) -> None:
-    from autotune.render import unused_parameters
-
     click.echo(f"{spec.name}: {spec.source_file or 'built in Python'}")
     table(
         "",
@@ -151,8 +160,6 @@ def _print(
         if one.accuracy:
             worst = f", worst error {one.accuracy.worst_error:.3g} of {one.accuracy.tolerance:g} allowed"
         click.echo(f"on the CPU, {one.size}: {one.error.split(':')[0] or 'right'}{worst}")
-    for name in unused_parameters(spec):
-        note(f"warning: parameter {name} changes nothing: neither the template nor the launch uses it")
     # What goes wrong everywhere is told once.
     places: dict[str, list[str]] = {}
     for place, trouble in [
@@ -229,6 +236,23 @@ def _default(spec: KernelSpec, gpu: GpuSpec, space: SearchSpace) -> Config | Non
     from autotune.legality import nearest_legal
 
     return nearest_legal(space, spec.default_config(gpu.table)) if space.count else None
+
+
+def _export_warnings(spec: KernelSpec, gpu: GpuSpec, check: GpuCheck) -> list[str]:
+    """What would stop an export of the kernel as a header, found by exporting the default."""
+    from autotune.choice.best import Match
+    from autotune.exporter import ExportEntry, export
+    from autotune.problems import make_problem
+
+    if check.default is None or check.problem:
+        return []
+    entry = ExportEntry(make_problem(spec, SIZES[0]), check.default, None, Match.DEFAULT)
+    with tempfile.TemporaryDirectory(prefix="autotune-check-") as folder:
+        try:
+            export(spec, gpu, [entry], Path(folder) / "kernel.cuh")
+        except (InputError, StageFailure) as error:
+            return [f"an export would be refused: {error}"]
+    return []
 
 
 def _run_on_cpu(spec: KernelSpec, gpu: GpuSpec, config: Config | None) -> list[CpuRun]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from autotune.cli.group import NearestGroup
-from autotune.cli.options import db_option, json_option
+from autotune.cli.options import db_option, json_option, must_exist
 from autotune.cli.output import print_json, table
 
 
@@ -31,6 +31,7 @@ def info(db: str | None, as_json: bool) -> None:
     """Say where the database is and what it holds."""
     from autotune.store import open_store
 
+    must_exist(db)
     with open_store(db) as store:
         found = store.info()
     if as_json:
@@ -81,6 +82,7 @@ def export(path: Path, study: str | None, kernel: str | None, db: str | None, as
     """
     from autotune.store import RecordQuery, open_store
 
+    must_exist(db)
     with open_store(db) as store:
         written = store.export_jsonl(path, RecordQuery(study=study, kernel=kernel))
     if as_json:
@@ -115,6 +117,7 @@ def migrate(db: str | None, as_json: bool) -> None:
     """
     from autotune.store import open_store
 
+    must_exist(db)
     with open_store(db, migrate=True) as store:
         found = store.info()
         migration = store.migration
@@ -131,6 +134,7 @@ def check(db: str | None, as_json: bool) -> int:
     """Look for damage; exit code 1 where there is some."""
     from autotune.store import open_store
 
+    must_exist(db)
     with open_store(db) as store:
         troubles = store.check()
     if as_json:
@@ -154,6 +158,7 @@ def prune(study: str | None, kernel: str | None, yes: bool, db: str | None, as_j
 
     if study is None and kernel is None:
         raise InputError("say what to remove, with --study or --kernel", key="prune")
+    must_exist(db)
     with open_store(db) as store:
         gone = store.prune(RecordQuery(study=study, kernel=kernel), dry_run=not yes)
     if as_json:

@@ -49,12 +49,24 @@ def gpus_command(projects: tuple[Path, ...], as_json: bool) -> None:
 @click.command("kernels", epilog="Example: autotune kernels --project my-kernels")
 @project_option
 @json_option
-def kernels_command(projects: tuple[Path, ...], as_json: bool) -> None:
-    """List the kernels that can be tuned: your own first, then the shipped ones."""
+def kernels_command(projects: tuple[Path, ...], as_json: bool) -> int:
+    """List the kernels that can be tuned, shipped and your own.
+
+    One whose spec is wrong is named on stderr, and the exit code is then 2.
+    """
+    from autotune.errors import InputError
     from autotune.spec.load import list_kernels, load_spec
 
     folders = project_folders(projects)
-    specs = [load_spec(name, folders) for name in list_kernels(folders)]
+    specs, troubles = [], []
+    for name in list_kernels(folders):
+        try:
+            specs.append(load_spec(name, folders))
+        except InputError as error:
+            troubles.append(error)
+    for trouble in troubles:
+        note(f"error: {trouble}")
+    code = 2 if troubles else 0
     if as_json:
         print_json(
             [
@@ -68,7 +80,7 @@ def kernels_command(projects: tuple[Path, ...], as_json: bool) -> None:
                 for spec in specs
             ]
         )
-        return
+        return code
     table(
         "",
         ["kernel", "problem", "dtype", "parameters", "spec"],
@@ -83,3 +95,4 @@ def kernels_command(projects: tuple[Path, ...], as_json: bool) -> None:
             for spec in specs
         ],
     )
+    return code

@@ -72,6 +72,20 @@ project_option = click.option(
 )
 
 
+def missing_file(db: str | None) -> str:
+    """The database file that is named and does not exist; empty where it does, or none is named."""
+    from autotune.store.engine import Database
+
+    path = Database.of(db).path if db is not None else None
+    return "" if path is None or path.exists() else str(path)
+
+
+def must_exist(db: str | None) -> None:
+    """Raises InputError where a database file is named that does not exist."""
+    if missing := missing_file(db):
+        raise InputError(f"no such file: {missing}", key="--db")
+
+
 def project_folders(projects: Sequence[Path]) -> tuple[Path, ...]:
     """The folders to search before the shipped ones."""
     for path in projects:
