@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,12 +13,13 @@ import pytest
 from autotune.candidate import LaunchPlan, ScalarPlan, Source
 from autotune.compile.compiler import CompileOptions, compile_source
 from autotune.config import Config
-from autotune.cpu import check_launch
+from autotune.cpu import check_launch, check_on_cpu
 from autotune.cpu.build import Sanitize
 from autotune.errors import StageFailure
 from autotune.gpu_tables import find_gpu
 from autotune.launch import config_names, plan_launch
-from autotune.legality import search_space
+from autotune.legality import nearest_legal, resource_violations, search_space, violations
+from autotune.occupancy import with_occupancy
 from autotune.problem import Problem
 from autotune.problems import make_problem
 from autotune.records import Resources, Status
@@ -27,6 +29,7 @@ from autotune.spec.load import load_spec
 H200 = find_gpu("h200")
 SGEMM = load_spec("sgemm")
 DEFAULT = Config.of(SGEMM.defaults)
+CUBE = make_problem(SGEMM, 4096)
 LARGE = DEFAULT.replace({"BN": 256, "MINB": 0})
 PREFETCH = DEFAULT.replace(SGEMM.gpu_defaults["t4"])
 
@@ -249,3 +252,34 @@ def test_random_legal_configurations_compile(seed: int, tmp_path: Path) -> None:
     space = search_space(SGEMM, H200, None)
     a_config = space.at(random.Random(seed).randrange(space.count))
     assert resources(a_config, "sm_90", tmp_path).registers > 0
+
+
+def test_T29_refusals_state_rule_numbers_and_a_value_that_passes() -> None:
+    space = search_space(SGEMM, H200, CUBE)
+    chooser = random.Random(29)
+    refused = 0
+    for _ in range(500):
+        raw = Config.of({one.name: chooser.choice(one.values) for one in SGEMM.parameters})
+        broken = violations(SGEMM, H200, CUBE, raw)
+        assert bool(broken) == (raw not in space)
+        if not broken:
+            continue
+        refused += 1
+        assert all(re.search(r"\d", str(violation)) and violation.rule for violation in broken)
+        nearest = nearest_legal(space, raw)
+        assert not violations(SGEMM, H200, CUBE, nearest)
+    assert refused > 400
+
+
+def test_T29_what_is_called_legal_compiles_fits_and_is_right(tmp_path: Path) -> None:
+    """The whole recipe, with refused ones tried as well, runs on a GPU: tools/gpu/cases.py, T29."""
+    space = search_space(SGEMM, H200, CUBE)
+    chooser = random.Random(92)
+    for _ in range(3):
+        legal = space.at(chooser.randrange(space.count))
+        source = render(SGEMM, H200, CUBE, legal)
+        kernel = compile_source(source, H200.arch, CompileOptions(cache=tmp_path))
+        launch = plan_launch(SGEMM, CUBE, legal, H200)
+        assert not resource_violations(H200, launch, with_occupancy(kernel.resources, launch, H200))
+        accuracy = check_on_cpu(SGEMM, H200, problem((65, 33, 19), "mixed"), legal)
+        assert accuracy.worst_error <= accuracy.tolerance

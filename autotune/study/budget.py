@@ -47,7 +47,7 @@ class Budget:
     def verdict(self, measured: int) -> str:
         """Why the run is over, as a note for the user; empty while it is not."""
         if self.trials is not None and measured >= self.trials:
-            return f"all {self.trials} trials are measured"
+            return f"all {self.trials} trials are done"
         if self.time_s is not None and self.elapsed_s >= self.time_s:
             return f"the time of {self.time_s:g} s is used up"
         if self.patience is not None and self.failures_in_a_row >= self.patience:
