@@ -27,7 +27,7 @@ def gpus_command(projects: tuple[Path, ...], as_json: bool) -> None:
     here = {board.spec.table for board in boards}
     table(
         "",
-        ["table", "name", "arch", "SMs", "FP32 TFLOP/s", "GB/s", "smem/block KB", "here"],
+        ["table", "name", "arch", "SMs", "TFLOP/s", "GB/s", "smem KB", "here"],
         [
             (
                 gpu.table,
