@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,24 +28,20 @@ def find_target(name: str, folders: Sequence[Path] = ()) -> Target:
 
     Raises GpuUnavailable for `local` and boards that are not here, InputError for names that no table knows.
     """
-    from autotune.device.local import local_gpus
+    from autotune.device.local import local_gpus, select_gpu
     from autotune.gpu_tables import find_gpu
 
     boards = local_gpus(folders)
-    if name == "local":
-        if not boards:
-            raise GpuUnavailable("no NVIDIA GPU in this machine; name one instead, e.g. --gpu a6000")
-        return Target(boards[0].spec, boards[0])
+    # A board that is here is taken first: it needs no table.
+    if boards:
+        with suppress(InputError):
+            board = select_gpu(name, boards)
+            return Target(board.spec, board)
+    if name.lower() == "local":
+        raise GpuUnavailable("no NVIDIA GPU in this machine; name one instead, e.g. --gpu a6000")
     if name.isdigit() or name.upper().startswith(("GPU-", "MIG-")):
-        for board in boards:
-            if name in (str(board.index), board.uuid):
-                return Target(board.spec, board)
         here = ", ".join(f"{board.index}: {board.uuid}" for board in boards) or "none"
         raise GpuUnavailable(f"no GPU {name} in this machine (here: {here})")
-    # The name of a board that is here is taken first: it needs no table.
-    for board in boards:
-        if name.lower() in (board.spec.table.lower(), board.spec.name.lower()):
-            return Target(board.spec, board)
     try:
         gpu = find_gpu(name, folders)
     except InputError as error:

@@ -83,7 +83,8 @@ def test_T50_index_name_and_uuid_mean_one_board_everywhere(machine):
         (H200, "h200", ("1", H200["uuid"], "GPU-7200", "H200", "nvidia h200")),
     ):
         for name in names:
-            gpu = select_gpu(name, gpus)
+            gpu = find_target(name).local
+            assert gpu == select_gpu(name, gpus)
             assert gpu.pci_bus_id == board["pci"]
             assert gpu.identity.name == board["name"]
             assert gpu.identity.table == table
