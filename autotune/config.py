@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 Value = bool | int | float | str | tuple["Value", ...]
 """What a parameter may be; bool is kept apart from int everywhere."""
@@ -30,7 +31,7 @@ class Config(Mapping[str, Value]):
         """Compact JSON with the names in order; 1, 1.0 and true stay different."""
         return json.dumps(dict(self.values_by_name), separators=(",", ":"))
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Text that is equal exactly for equal configs, e.g. `BM=128,LOAD=cpasync,REGDB=true`."""
         return ",".join(f"{name}={value_text(value)}" for name, value in self.values_by_name)

@@ -39,6 +39,12 @@ class Ledger:
         self._finals: list[TrialRecord] = []
         self._wrong: set[Config] = set()
         """Failed the check at other sizes that winners have to pass."""
+        self.measured = 0
+        """How many distinct configurations have a time."""
+        self.best: TrialRecord | None = None
+        """The fastest of `timed`."""
+        self.best_ms: float | None = None
+        """The fastest time on this board: what a later trial may be dropped against."""
 
     def refresh(self) -> list[TrialRecord]:
         """The search records that others added since the last call; all of the study's on the first."""
@@ -58,7 +64,7 @@ class Ledger:
             elif record.round is Round.FINAL:
                 self._add_final(record)
             elif record.round is Round.SEARCH and record.config not in self._tried:
-                self._tried[record.config] = record
+                self._try(record)
                 fresh.append(record)
         return fresh
 
@@ -96,24 +102,9 @@ class Ledger:
         return sorted(timed, key=time_ms)
 
     @property
-    def measured(self) -> int:
-        """How many distinct configurations have a time."""
-        return sum(record.outcome.status.timed for record in self._tried.values())
-
-    @property
     def finals(self) -> list[TrialRecord]:
         """The study's final-round records that have a time and are right."""
         return [record for record in self._finals if record.config not in self._wrong]
-
-    @property
-    def best_ms(self) -> float | None:
-        """The fastest time on this board: what a later trial may be dropped against."""
-        times = [
-            time_ms(record)
-            for record in self._tried.values()
-            if record.outcome.status.timed and record.board == self._request.board
-        ]
-        return min(times, default=None)
 
     def _belongs(self, record: TrialRecord) -> bool:
         request = self._request
@@ -152,7 +143,7 @@ class Ledger:
         self._uids.add(record.uid)
         self.added.append(record)
         if record.round is Round.SEARCH:
-            self._tried.setdefault(record.config, record)
+            self._try(record)
         elif record.round is Round.FINAL:
             self._add_final(record)
         return record
@@ -162,6 +153,25 @@ class Ledger:
             self._finals.append(record)
         else:
             self._wrong.add(record.config)
+            self.best = self.best_ms = None
+            for tried in self._tried.values():
+                self._compare(tried)
+
+    def _try(self, record: TrialRecord) -> None:
+        # Kept up to date one by one: a study may hold a hundred thousand.
+        if record.config not in self._tried:
+            self._tried[record.config] = record
+            self.measured += record.outcome.status.timed
+            self._compare(record)
+
+    def _compare(self, record: TrialRecord) -> None:
+        time = record.outcome.time_ms
+        if time is None or record.config in self._wrong:
+            return
+        if self.best is None or time < time_ms(self.best):
+            self.best = record
+        if record.board == self._request.board and (self.best_ms is None or time < self.best_ms):
+            self.best_ms = time
 
 
 def time_ms(record: TrialRecord) -> float:

@@ -100,6 +100,7 @@ class LegalSampler(BaseSampler):
         self._rng = np.random.default_rng(seed)
         self._words = Vocabulary(space)
         self._read: set[int] = set()
+        self._all_read_below = 0
         self._own = ""
         self._sessions: tuple[str, ...] = ("",)
 
@@ -190,7 +191,7 @@ class LegalSampler(BaseSampler):
         self.base.reseed_rng()
 
     def _read_trials(self, study: optuna.Study, current: FrozenTrial) -> None:
-        for trial in study.get_trials(deepcopy=False):
+        for trial in study.get_trials(deepcopy=False)[self._all_read_below :]:
             if trial.number in self._read or trial.number == current.number:
                 continue
             config = self._words.decode(trial.params)
@@ -198,6 +199,9 @@ class LegalSampler(BaseSampler):
                 self.seen.add(config)
             if trial.state.is_finished() or config is not None:
                 self._read.add(trial.number)
+        while self._all_read_below in self._read:
+            self._read.remove(self._all_read_below)
+            self._all_read_below += 1
 
 
 class RandomLegal(LegalSampler):

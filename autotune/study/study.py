@@ -90,6 +90,7 @@ class _Study:
         self.ended = ""
         self.notes: list[str] = []
         self.measured_now = 0
+        self.failures: Counter[Status] = Counter()
         self.brain.learn(self.ledger.refresh())
 
     def search(self, interrupt: Interrupt) -> None:
@@ -119,6 +120,7 @@ class _Study:
             self.brain.tell(candidate.config, outcome)
             self.budget.note(outcome.status.timed)
             self.measured_now += outcome.status.timed
+            self.failures[outcome.status] += not outcome.status.timed
             self.emit("search", record)
         window.drop_all()
 
@@ -233,9 +235,8 @@ class _Study:
         if self.on_event is None:
             return
         request, budget, ledger = self.request, self.budget, self.ledger
-        best = ledger.timed[0] if ledger.measured else None
+        best = ledger.best
         elapsed = max(budget.elapsed_s, 1e-9)
-        failures = (record.outcome.status for record in ledger.added if not record.outcome.status.timed)
         self.on_event(
             Progress(
                 phase=phase,
@@ -243,7 +244,7 @@ class _Study:
                 origin=self.stages.origin,
                 done=ledger.measured,
                 total=None if request.trials is None else min(request.trials, self.space.count),
-                failures=Counter(failures),
+                failures=+self.failures,
                 best_ms=time_ms(best) if best else None,
                 best_config=best.config if best else None,
                 best_metrics=metrics(request.spec, request.problem, time_ms(best)) if best else {},
