@@ -30,6 +30,9 @@ from autotune.problem import Problem
 from autotune.spec.kernel_spec import ArrayArgument, KernelSpec, ScalarArgument
 from autotune.spec.yaml_file import read_yaml
 
+MAX_SOURCE = 16 << 20
+"""Characters of one rendered kernel: each is kept beside its binary, and a compiler takes minutes for less."""
+
 
 def render(spec: KernelSpec, gpu: GpuSpec, problem: Problem, config: Config) -> Source:
     """The CUDA source of one configuration; the same text for everything the template does not use.
@@ -43,8 +46,14 @@ def render(spec: KernelSpec, gpu: GpuSpec, problem: Problem, config: Config) -> 
     environment = _environment(spec.folders)
     try:
         text = environment.get_template(spec.template).render(names)
+    except RecursionError as error:
+        rule = "rendering failed: a template includes or calls itself without end"
+        raise InputError(rule, _place(error, templates)) from error
     except _RENDER_ERRORS as error:
         raise InputError(f"rendering failed: {error}", _place(error, templates)) from error
+    if len(text) > MAX_SOURCE:
+        rule = f"a kernel has at most {MAX_SOURCE:,} characters, got {len(text):,} for {config.key}"
+        raise InputError(rule, str(templates[0].path))
     return Source(text, spec.entry, templates[0].path)
 
 
@@ -63,7 +72,7 @@ def render_layout(template: str, values: Mapping[str, object]) -> str:
     return _environment(()).get_template(template).render(values)
 
 
-_RENDER_ERRORS = (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, RecursionError)
+_RENDER_ERRORS = (jinja2.TemplateError, TypeError, ValueError, ArithmeticError)
 """What the text of a template can bring about; the sandbox's refusals are template errors too."""
 
 

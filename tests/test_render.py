@@ -107,6 +107,23 @@ def test_T48_values_render_as_cuda_writes_them(tmp_path: Path) -> None:
     assert rendered(spec, Config.from_json(config.to_json())) == "true 16 0.8 z (1 2) false"
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{% include "own/kernel.cu.j2" %}', "includes or calls itself without end"),
+        ('{% include "own/part.cu.j2" %}', "includes or calls itself without end"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "includes or calls itself without end"),
+        ('{{ "x" * 20000000 }}', "at most 16,777,216 characters, got 20,000,000 for BM="),
+        ("{% for i in range(10 ** 9) %}x{% endfor %}", "Range too big"),
+    ],
+)
+def test_templates_without_end_are_told(tmp_path: Path, text: str, message: str) -> None:
+    spec = spec_with(tmp_path, text, part='{% include "own/kernel.cu.j2" %}')
+    with pytest.raises(InputError, match=message) as caught:
+        rendered(spec)
+    assert "own/" in caught.value.where
+
+
 def test_T58a_an_undefined_name_stops_with_file_line_and_nearest_name(tmp_path: Path) -> None:
     spec = spec_with(tmp_path, "// {{ BM }}\n\n{% if REGDB %}\nint x = {{ STAGE }};\n{% endif %}\n")
     with pytest.raises(InputError) as caught:

@@ -231,3 +231,14 @@ def test_exhaustive_stays_exhaustive_when_others_appear(subject: Subject) -> Non
     while config := brain.ask():
         asked.append(config)
     assert len(asked) == len(set(asked)) == subject.space.count
+
+
+def test_sessions_part_in_spaces_beyond_64_bits(tmp_path: Path) -> None:
+    spec = toy_spec(tmp_path, {f"P{number}": [1, 2, 3] for number in range(60)}, ["P0 + P1 > 2"])
+    gpu, problem = toy_gpu(), toy_problem(spec)
+    space = search_space(spec, gpu, problem)
+    assert space.count > 2**90
+    for name in ("exhaustive", "random", "tpe"):
+        brain = Brain(space, make_sampler(name, Subject(spec, gpu, problem, space), 0, 5))
+        brain.share("a", ("a", "b"))
+        assert len({brain.ask() for _ in range(5)}) == 5

@@ -143,6 +143,10 @@ class LegalSampler(BaseSampler):
         key = config.key
         return max(self._sessions, key=lambda name: _hash(f"{name} {key}")) == self._own
 
+    def _anywhere(self) -> int:
+        """Some index; the space may have more of them than NumPy's integers go."""
+        return int(self._rng.random() * self.space.count) % self.space.count
+
     def _unseen_neighbour(self, config: Config) -> Config | None:
         around = [config, *self.space.neighbours(config)]
         near = [other for other in around if other not in self.seen and self.mine(other)]
@@ -161,7 +165,7 @@ class LegalSampler(BaseSampler):
     ) -> dict[str, Any]:
         """The texts of one proposal; of an arbitrary known one where all are seen."""
         self._read_trials(study, trial)
-        config = self.propose(study, trial) or self.space.at(int(self._rng.integers(self.space.count)))
+        config = self.propose(study, trial) or self.space.at(self._anywhere())
         self.seen.add(config)
         return self._words.encode(config)
 
@@ -245,7 +249,7 @@ class Exhaustive(RandomLegal):
         alone = len(self._sessions) == 1
         super().share(own, sessions)
         if alone and len(sessions) > 1:
-            self._first, self._passed = int(self._rng.integers(self.space.count)), 0
+            self._first, self._passed = self._anywhere(), 0
 
 
 class ModelOrder(RandomLegal):
