@@ -56,7 +56,7 @@ class BoardTable(_Strict):
     """One board's file."""
 
     table: str = Field(pattern="^[a-z][a-z0-9_]*$")
-    name: str
+    name: str = Field(min_length=1)
     aliases: list[str] = []
     compute_capability: str = Field(pattern="^[0-9]+[.][0-9]$")
     mig_profile: str = ""

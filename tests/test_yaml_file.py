@@ -37,6 +37,8 @@ def test_anchors_repeat_values():
         ("a: 2024-01-01", "got 2024-01-01 (timestamp) (nearest: '2024-01-01')"),
         ("a: .inf", "got .inf"),
         ("a: .nan", "got .nan"),
+        ("a: 1.0e400", "must not be too large for a float, got 1.0e400"),
+        ("a: -1e400", "must not be too large for a float, got -1e400"),
         ("{[1]: 2}", "keys must be plain names"),
         ("<<: {a: 1}", "keys must be plain names"),
         ("a: {", "k.yaml:1: is not valid YAML"),

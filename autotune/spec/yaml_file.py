@@ -6,6 +6,7 @@ a key stands once, `010` and `1:30` and dates are not numbers.
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +118,7 @@ class _Reader:
         match node.tag.rpartition(":")[2]:
             case "str" if node.style is None and _EXPONENT.fullmatch(text):
                 # YAML 1.1 wants a point and a sign in `1e-7`, which readers of any other language do not expect.
-                return float(text)
+                return self.number(node, key, text)
             case "str":
                 return text
             case "null":
@@ -133,10 +134,15 @@ class _Reader:
             case "int":
                 raise self.error(node, key, f"a whole number is decimal without leading zeros, got {text}")
             case "float" if re.fullmatch("[-+.0-9eE_]+", text):
-                return float(text.replace("_", ""))
+                return self.number(node, key, text.replace("_", ""))
             case kind:
                 rule = f"a value is text, a number, true or false, got {text} ({kind})"
                 raise self.error(node, key, rule, f"'{text}'")
+
+    def number(self, node: yaml.Node, key: Key, text: str) -> float:
+        if not math.isfinite(value := float(text)):
+            raise self.error(node, key, f"a number must not be too large for a float, got {text}")
+        return value
 
     def error(self, node: yaml.Node, key: Key, rule: str, nearest: str = "") -> InputError:
         where = f"{shown(self.path)}:{node.start_mark.line + 1}"

@@ -11,7 +11,8 @@ from optuna.trial import TrialState
 from autotune.config import Config
 from autotune.records import Outcome, TrialRecord
 from autotune.space.search_space import SearchSpace
-from autotune.study.samplers import LegalSampler, Vocabulary
+from autotune.study.samplers import LegalSampler
+from autotune.study.vocabulary import Vocabulary
 
 
 class Brain:
