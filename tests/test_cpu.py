@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from autotune.candidate import BufferPlan, LaunchPlan, ScalarPlan, Source
@@ -143,3 +145,50 @@ def test_check_on_cpu_gives_the_accuracy_of_a_configuration() -> None:
     )
     assert accuracy.elements == 600
     assert 0 < accuracy.worst_error < 1
+
+
+def test_half_precision_kernels_run(tmp_path: Path) -> None:
+    text = """#include <cuda_fp16.h>
+extern "C" __global__ void own(const __half* in, __half* out, int n) {
+  int i = threadIdx.x;
+  __half2 pair = __hfma2(__half2half2(in[i]), __float2half2_rn(2.0f), __floats2half2_rn(1.0f, 0.1f));
+  if (i < n) out[i] = __low2half(pair) * in[i] + __float2half(__half2float(__high2half(pair)));
+}
+"""
+    arguments = tuple(BufferPlan(name, name, (64,), "float16", 64, 0) for name in ("in", "out"))
+    launch = LaunchPlan((1, 1, 1), (64, 1, 1), 0, (*arguments, ScalarPlan("n", "int32", 64)))
+    x = np.linspace(-3, 3, 64).astype(np.float16)
+    got = run_on_cpu(Source(text, "own", tmp_path / "own.cu.j2"), launch, {"in": x, "out": x})["out"]
+    half = np.float16
+    expected = (x * half(2) + half(1)) * x + (x * half(2) + half(0.1))
+    np.testing.assert_allclose(got.astype(float), expected.astype(float), rtol=3e-3, atol=3e-3)
+    assert got.dtype == np.float16
+
+
+def test_a_changed_header_beside_the_template_is_seen(tmp_path: Path) -> None:
+    source = Source(
+        '#include "own.cuh"\nextern "C" __global__ void own(const float* in, float* out, int n) { out[0] = OWN; }\n',
+        "own",
+        tmp_path / "own.cu.j2",
+    )
+    arrays = {"in": np.zeros(1, np.float32), "out": np.zeros(1, np.float32)}
+    for value in (1, 2):
+        (tmp_path / "own.cuh").write_text(f"#define OWN {value}\n")
+        assert run_on_cpu(source, plan(1, block=(1, 1, 1)), arrays)["out"][0] == value
+
+
+def test_a_host_compiler_that_hangs_is_ended_with_its_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "slow-compiler"
+    compiler.write_text(f"#!/bin/sh\nsleep 600 & echo $! > {tmp_path}/pid\nwait\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    monkeypatch.setattr("autotune.cpu.build.COMPILE_LIMIT_S", 1.0)
+    began = time.monotonic()
+    with pytest.raises(StageFailure) as caught:
+        build(kernel("// hangs"))
+    assert caught.value.status is Status.COMPILE_TIMEOUT
+    assert time.monotonic() - began < 10
+    pid = int((tmp_path / "pid").read_text())
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Literal
 
 from autotune.candidate import Source
+from autotune.compile.headers import included_files
 from autotune.errors import StageFailure
 from autotune.paths import user_cache_dir
 from autotune.records import Status
@@ -44,8 +47,9 @@ def build(source: Source, sanitize: Sanitize = None) -> Path:
     """
     compiler = os.environ.get("CXX", "g++")
     main = f'#include "launch.hpp"\n#include "kernel.cu"\n{_MAIN.replace("ENTRY", source.entry)}'
-    headers = [(_HEADERS / name).read_text() for name in ("host.hpp", "launch.hpp")]
-    parts = (compiler, *_FLAGS, *_SANITIZE_FLAGS[sanitize], main, source.text, *headers)
+    beside = source.template.resolve().parent
+    included = included_files(main + source.text, beside, (_HEADERS, beside)).digests
+    parts = (compiler, *_FLAGS, *_SANITIZE_FLAGS[sanitize], main, source.text, *included.values())
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     folder = user_cache_dir() / "cpu" / key
     program = folder / "kernel"
@@ -56,7 +60,7 @@ def build(source: Source, sanitize: Sanitize = None) -> Path:
     try:
         (aside / "kernel.cu").write_text(source.text)
         (aside / "main.cpp").write_text(main)
-        includes = [f"-I{aside}", f"-I{_HEADERS}", f"-I{source.template.parent}"]
+        includes = [f"-I{aside}", f"-I{_HEADERS}", f"-I{beside}"]
         options = [*_FLAGS, *_SANITIZE_FLAGS[sanitize], *includes, "-o", str(aside / "kernel")]
         _compile([compiler, *options, str(aside / "main.cpp")])
         try:
@@ -82,13 +86,22 @@ int main(int, char** arguments) {
 
 def _compile(command: list[str]) -> None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        reason = f"the host compiler took longer than {COMPILE_LIMIT_S:g} s"
-        raise StageFailure(Status.COMPILE_TIMEOUT, reason) from None
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
     except OSError as error:
         reason = f"no host compiler {command[0]!r} ({error}); set CXX"
         raise StageFailure(Status.COMPILE_ERROR, reason) from error
-    if done.returncode != 0:
-        hint = _SHARED_HINT if "conflicting specifiers" in done.stderr else ""
-        raise StageFailure(Status.COMPILE_ERROR, hint + done.stderr[:EXCERPT_CHARS])
+    with process:
+        try:
+            _, said = process.communicate(timeout=COMPILE_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            reason = f"the host compiler took longer than {COMPILE_LIMIT_S:g} s"
+            raise StageFailure(Status.COMPILE_TIMEOUT, reason) from None
+        finally:
+            # The driver's own children do the work, and would go on for as long as they like.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    if process.returncode != 0:
+        hint = _SHARED_HINT if "conflicting specifiers" in said else ""
+        raise StageFailure(Status.COMPILE_ERROR, hint + said[:EXCERPT_CHARS])
