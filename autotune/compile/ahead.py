@@ -33,11 +33,17 @@ class CompileAhead:
 
     def prefetch(self, candidate: Candidate, source: Source) -> Future[CompiledKernel]:
         """Submits to the pool; the future raises StageFailure where compiling fails."""
-        future = self._pool.submit(source, candidate.gpu.arch)
-        self._begun[source.text, candidate.gpu.arch] = future
+        key = source.text, candidate.gpu.arch
+        future = self._begun[key] = self._pool.submit(source, candidate.gpu.arch)
+        future.add_done_callback(lambda done: self._forget(key, done))
         return future
 
     def compile(self, candidate: Candidate, source: Source) -> CompiledKernel:
         """The native code, begun now unless prefetched; raises StageFailure."""
         begun = self._begun.pop((source.text, candidate.gpu.arch), None)
         return (begun or self._pool.submit(source, candidate.gpu.arch)).result()
+
+    def _forget(self, key: tuple[str, str], future: Future[CompiledKernel]) -> None:
+        """Two configurations may render alike: one called off must not stand for the other."""
+        if future.cancelled() and self._begun.get(key) is future:
+            del self._begun[key]
