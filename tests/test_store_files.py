@@ -25,7 +25,7 @@ from sqlalchemy import text
 
 from autotune.errors import StoreError
 from autotune.store import Host, RecordQuery, StoreWarning, open_store
-from autotune.store.engine import Database, connect
+from autotune.store.engine import Database, connect, store_error
 from autotune.store.schema import SCHEMA, VERSION_TABLE, file_version, set_journal, upgrade
 
 HERE = Host("here", "boot-1", "/dev/sda1 / ext4 rw 0 0\nserver:/x /net nfs4 rw 0 0\n")
@@ -401,3 +401,10 @@ def test_merging_a_file_into_itself_changes_nothing(tmp_path: Path) -> None:
         store.add_many([trial(minute=minute) for minute in range(3)])
         assert store.merge(path).added == 0
         assert len(store.records()) == 3
+
+
+def test_a_read_only_database_is_told_with_the_cure(tmp_path: Path) -> None:
+    error = store_error(
+        Database.of(tmp_path / "r.db"), sqlite3.OperationalError("attempt to write a readonly database")
+    )
+    assert "may be read-only. Copy it to a folder of yours" in str(error)

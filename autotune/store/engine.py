@@ -176,4 +176,7 @@ def store_error(database: Database, error: DBAPIError | sqlite3.Error) -> StoreE
     if "malformed" in text or "not a database" in text:
         cure = "; it is damaged and was left as it is. Restore a backup, or name another file with --db"
         return StoreError(f"{database}: {text}{cure}")
+    if "readonly" in text:
+        cure = ": neither it nor its folder may be read-only. Copy it to a folder of yours, or name another with --db"
+        return StoreError(f"{database}: {text}{cure}")
     return StoreError(f"{database}: {text}")
