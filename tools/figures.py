@@ -1,7 +1,7 @@
 """Writes the figures of README.md and its picture from the recorded studies, so that none is typed by hand.
 
-    python tools/figures.py            # rewrites README.md between its markers, and docs/images/sgemm_h200.svg
-    python tools/figures.py --check    # exit 1 where they are not what the studies say
+python tools/figures.py            # rewrites README.md between its markers, and docs/images/sgemm_h200.svg
+python tools/figures.py --check    # exit 1 where they are not what the studies say
 """
 
 from __future__ import annotations
@@ -77,7 +77,9 @@ def main() -> int:
     _, after = rest.split(END)
     wanted = {README: f"{before}{BEGIN}\n{table(summary)}\n{END}{after}", PICTURE: picture(summary)}
     if "--check" in sys.argv[1:]:
-        return int(any(not path.exists() or path.read_text(encoding="utf-8") != new for path, new in wanted.items()))
+        return int(
+            any(not path.exists() or path.read_text(encoding="utf-8") != new for path, new in wanted.items())
+        )
     for path, new in wanted.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(new, encoding="utf-8")

@@ -264,7 +264,7 @@ def t14(bench: Bench, numbers: Numbers) -> None:
     numbers["independent"] = f"{independent:.3f} ms"
     numbers["key"] = Protocol().key
     assert close_to(times["normal"].time_ms, independent, 0.03)
-    assert Protocol().key.split("/")[1] == "normal"
+    assert Protocol().key.split("/")[1] == f"normal-{Protocol().data_seed}"
 
 
 def burn(until: float) -> None:
@@ -493,6 +493,43 @@ static __global__ void users_own(int* out) {{
 """
 
 
+def load_case(bench: Bench, numbers: Numbers) -> None:
+    """`autotune.load` on arrays of CuPy and PyTorch: packed, views of larger arrays, alpha, beta, odd sizes."""
+    import cupy
+
+    import autotune
+
+    with tempfile.TemporaryDirectory() as folder:
+        sgemm = autotune.load("sgemm", db=Path(folder) / "empty.sqlite")
+        generator = cupy.random.default_rng(3)
+
+        def normal(rows: int, columns: int) -> Any:
+            return generator.standard_normal((rows, columns), dtype=cupy.float32)
+
+        worst = 0.0
+        for m, n, k in ((256, 512, 128), (129, 257, 65), (1, 1, 7), (33, 5, 0)):
+            a, b = normal(m, k + 3)[:, 1 : k + 1], normal(k + 1, n)[:k]
+            c = normal(m, n + 5)[:, 2 : n + 2]
+            plain = sgemm(a, b)
+            expected = a.astype(cupy.float64) @ b.astype(cupy.float64)
+            worst = max(worst, float(cupy.abs(plain - expected).max()))
+            wanted = 2.0 * expected + 0.5 * c
+            assert sgemm(a, b, out=c, alpha=2.0, beta=0.5) is c
+            worst = max(worst, float(cupy.abs(c - wanted).max()))
+        numbers["worst error"] = worst
+        assert worst < 1e-3
+        try:
+            import torch
+        except ImportError:
+            numbers["torch"] = "not here"
+            return
+        left, right = torch.randn(300, 200, device="cuda"), torch.randn(200, 100, device="cuda")
+        product = sgemm(left, right)
+        numbers["torch"] = float((product.double() - left.double() @ right.double()).abs().max())
+        assert isinstance(product, torch.Tensor)
+        assert numbers["torch"] < 1e-3  # type: ignore[operator]
+
+
 def find_nvcc() -> str | None:
     import shutil
 
@@ -601,6 +638,7 @@ CASES = (
     Case("T43", "entries by name from both compilers", 60, t43),
     Case("T56", "A/A test of the vendor's routine", 60, t56),
     Case("T60", "watchdog hint; the reference in steps", 60, t60),
+    Case("load", "the Python callable on CuPy and PyTorch arrays", 60, load_case),
     Case("trouble", "20 trials with four troubles, killed and resumed", 170, trouble),
 )
 
