@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from fakes.stages import measurement
+from fakes.stages import FakeStages, measurement
 from fakes.toy import toy_gpu, toy_problem, toy_request, toy_spec
 
 import autotune
@@ -20,6 +20,7 @@ from autotune.store import RecordQuery, Store, open_store
 from autotune.study import ledger as room
 from autotune.study.ledger import Ledger, time_ms
 from autotune.study.request import StudyRequest
+from autotune.study.study import run_study
 
 pytestmark = pytest.mark.usefixtures("user_data")
 
@@ -78,10 +79,6 @@ def test_a_wrong_kernel_is_nothing_to_be_slower_than(tmp_path: Path) -> None:
 
 
 def test_a_trial_costs_the_same_late_in_a_long_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from fakes.stages import FakeStages
-
-    from autotune.study.study import run_study
-
     asked = 0
 
     def counted(record: object) -> float:
@@ -124,3 +121,24 @@ def test_T59_killed_at_any_moment_nothing_is_lost_or_repeated(tmp_path: Path) ->
         stored = len(configs)
     assert 4 <= stored < 60
     assert sorted(path.name for path in tmp_path.iterdir() if "records" not in path.name) == ["templates"]
+
+
+def test_T30_sessions_in_step_part_after_the_first_trial(tmp_path: Path) -> None:
+    # The other always stores the very configuration that is being measured here, and stores it first.
+    spec = toy_spec(tmp_path, {"A": range(30), "B": range(10)})
+    request = toy_request(spec, 12, strategy="exhaustive")
+    with open_store(tmp_path / "records.db") as store, open_store(tmp_path / "records.db") as theirs:
+        other = ledger_of(toy_request(spec, session="other"), theirs)
+        order = [
+            request.spec.default_config("a6000").replace({"A": n // 10, "B": n % 10}) for n in range(300)
+        ]
+        stages = FakeStages(lambda config: stored_by_the_other(config))
+
+        def stored_by_the_other(config: Config) -> float:
+            if len(stages.measured) < 13:
+                other.add(config if config == order[len(stages.measured) - 1] else order[-1], ok(1.0))
+            return 1.0
+
+        run_study(request, stages, store)
+    in_step = [config for config, place in zip(stages.measured, order, strict=False) if config == place]
+    assert len(in_step) <= 2

@@ -126,9 +126,10 @@ class _Study:
 
     def learn_from_others(self) -> None:
         """Takes in what other workers of the same study stored meanwhile."""
-        fresh = self.ledger.refresh()
-        if fresh:
-            self.brain.learn(fresh)
+        known = self.ledger.sessions
+        self.brain.learn(self.ledger.refresh())
+        # Also where they stored nothing but what is known here: in step with them, it would stay so.
+        if self.ledger.sessions != known:
             self.brain.share(self.request.session, self.ledger.sessions)
 
     def fill(self, window: Window) -> None:
