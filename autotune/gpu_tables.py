@@ -7,7 +7,7 @@ come first.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -117,13 +117,7 @@ def find_gpu(name: str, folders: Sequence[Path] = ()) -> GpuSpec:
 
 def list_gpus(folders: Sequence[Path] = ()) -> tuple[GpuSpec, ...]:
     """All known boards by table name; a project folder's table replaces a shipped one of the same name."""
-    boards: dict[str, GpuSpec] = {}
-    for root in (shipped("configs"), *(Path(folder) / "configs" for folder in reversed(folders))):
-        for file in sorted((root / "gpus").glob("*.yaml")):
-            if file.name != CAPABILITIES_FILE:
-                gpu = _load_board(file, file.stat().st_mtime_ns)
-                boards[gpu.table] = gpu
-    return tuple(boards[table] for table in sorted(boards))
+    return tuple(sorted(_boards(folders), key=lambda gpu: gpu.table))
 
 
 def table_for_device(
@@ -137,10 +131,10 @@ def table_for_device(
     """The table of a device in this machine; None where no table describes it.
 
     Name, compute capability, SM count, memory and MIG profile must all fit: a slice of a GPU, or a board sold
-    under one name in several builds, never passes for another.
+    under one name in several builds, never passes for another. Where several fit, a project folder's comes first.
     """
     low, high = VISIBLE_MEMORY
-    for gpu in list_gpus(folders):
+    for gpu in _boards(folders):
         same_kind = gpu.compute_capability == tuple(compute_capability) and gpu.sm_count == sm_count
         same_memory = low * gpu.memory_bytes <= memory_bytes <= high * gpu.memory_bytes
         if same_kind and same_memory and gpu.mig_profile == mig_profile and _plain(name) in _plain_names(gpu):
@@ -157,6 +151,16 @@ def capability_of(compute_capability: str) -> Capability:
             key="compute_capability",
         )
     return known[compute_capability]
+
+
+def _boards(folders: Sequence[Path]) -> Iterable[GpuSpec]:
+    """One board for each table name, those of earlier folders first, the shipped ones last."""
+    boards: dict[str, GpuSpec] = {}
+    for root in (*(Path(folder) / "configs" for folder in folders), shipped("configs")):
+        for file in sorted((root / "gpus").glob("*.yaml")):
+            if file.name != CAPABILITIES_FILE:
+                boards.setdefault(file.stem, _load_board(file, file.stat().st_mtime_ns))
+    return boards.values()
 
 
 @cache

@@ -144,6 +144,19 @@ def test_a_project_folder_adds_boards_and_replaces_shipped_ones(tmp_path: Path) 
     assert find_gpu("a6000").sm_count == 84
 
 
+@pytest.mark.parametrize("table", ["mine", "zz_mine"])
+def test_a_device_meets_the_first_folders_table_of_its_name(tmp_path: Path, table: str) -> None:
+    """Whatever its name sorts to, beside a shipped table, and one of a later folder, of the same CUDA name."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    own = (shipped("configs") / "gpus" / "h200.yaml").read_text()
+    write_board(first, own.replace("table: h200", f"table: {table}"), table)
+    write_board(second, own.replace("table: h200", "table: aa_other"), "aa_other")
+    device = ("NVIDIA H200", (9, 0), 132, 150_110_011_392)
+    assert table_for_device(*device, folders=[first, second]) == table
+    assert table_for_device(*device, folders=[second, first]) == "aa_other"
+    assert table_for_device(*device) == "h200"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "message"),
     [
