@@ -38,6 +38,10 @@ Numbers = dict[str, Any]
 ROOT = Path(__file__).resolve().parents[2]
 
 
+class NotChecked(Exception):
+    """Something that a case, or part of it, needs is not on this machine."""
+
+
 @dataclass(frozen=True)
 class Case:
     id: str
@@ -424,8 +428,7 @@ def t43(bench: Bench, numbers: Numbers) -> None:
         (Path(folder) / "kernel.cu").write_text(source.text)
         nvcc = find_nvcc()
         if nvcc is None:
-            numbers["nvcc"] = "not here"
-            return
+            raise NotChecked("the offline compiler's names: nvcc is not here")
         cubin = Path(folder) / "kernel.cubin"
         command = [
             nvcc,
@@ -449,8 +452,7 @@ def t41_t42(bench: Bench, numbers: Numbers) -> None:
     """Two headers in both orders beside the user's own macros and `smem`: built by nvcc, run, and checked."""
     nvcc = find_nvcc()
     if nvcc is None:
-        numbers["nvcc"] = "not here"
-        return
+        raise NotChecked("nvcc is not here")
     example = ROOT / "examples" / "cpp"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -521,8 +523,7 @@ def load_case(bench: Bench, numbers: Numbers) -> None:
         try:
             import torch
         except ImportError:
-            numbers["torch"] = "not here"
-            return
+            raise NotChecked("PyTorch arrays: PyTorch is not here") from None
         left, right = torch.randn(300, 200, device="cuda"), torch.randn(200, 100, device="cuda")
         product = sgemm(left, right)
         numbers["torch"] = float((product.double() - left.double() @ right.double()).abs().max())

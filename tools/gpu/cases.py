@@ -4,7 +4,7 @@
     python tools/gpu/cases.py --out RESULTS            all cases, a summary in RESULTS/cases.json
     python tools/gpu/cases.py --only T06,T09
 
-Each case prints `pass` or `FAIL` with its numbers. The exit code is 1 where any failed.
+Each case prints `pass`, `FAIL` or `not checked` with its numbers. The exit code is 1 where any did not pass.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def time_limit(seconds: int) -> Iterator[None]:
 def main() -> int:
     """Runs the chosen cases and writes the summary after each."""
     from bench import Bench
-    from case_list import CASES
+    from case_list import CASES, NotChecked
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--list", action="store_true", help="name the cases and stop")
@@ -66,28 +66,36 @@ def main() -> int:
         for case in chosen:
             start = time.monotonic()
             if start - begun > options.limit:
-                results[case.id] = {"passed": None, "error": "not run: the time for everything is over"}
-                print(f"not run  {case.id}", flush=True)
+                results[case.id] = {"passed": None, "error": "the time for everything is over"}
+                print(f"not checked  {case.id}", flush=True)
                 continue
             numbers: dict[str, object] = {}
             error = ""
+            passed: bool | None = True
             try:
                 with time_limit(case.limit_s):
                     case.run(bench, numbers)
+            except NotChecked as missing:
+                passed, error = None, str(missing)
             except Exception as failure:  # noqa: BLE001  one failed case is a result
-                error = f"{type(failure).__name__}: {failure}"
+                passed, error = False, f"{type(failure).__name__}: {failure}"
                 traceback.print_exc()
             seconds = round(time.monotonic() - start, 1)
-            results[case.id] = {"passed": not error, "error": error, "seconds": seconds, "numbers": numbers}
-            print(
-                f"{'FAIL' if error else 'pass'}  {case.id:16} {seconds:6.1f} s  {numbers} {error}", flush=True
-            )
+            results[case.id] = {"passed": passed, "error": error, "seconds": seconds, "numbers": numbers}
+            word = {True: "pass", False: "FAIL", None: "not checked"}[passed]
+            print(f"{word}  {case.id:16} {seconds:6.1f} s  {numbers} {error}", flush=True)
             if options.out:
                 options.out.mkdir(parents=True, exist_ok=True)
                 (options.out / "cases.json").write_text(json.dumps(results, indent=1, default=str))
-    failed = [name for name, result in results.items() if result["passed"] is False]
-    print(f"{len(results) - len(failed)} of {len(results)} passed; failed: {', '.join(failed) or 'none'}")
-    return 1 if failed else 0
+    ended = {
+        state: [name for name, one in results.items() if one["passed"] is state]
+        for state in (True, False, None)
+    }
+    print(
+        f"{len(ended[True])} of {len(results)} passed; failed: {', '.join(ended[False]) or 'none'}; "
+        f"not checked: {', '.join(ended[None]) or 'none'}"
+    )
+    return 0 if len(ended[True]) == len(results) else 1
 
 
 if __name__ == "__main__":
