@@ -9,11 +9,12 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fakes.stages import FakeAheadStages, FakeFinalStages, FakeStages
-from fakes.toy import toy_gpu, toy_problem, toy_request, toy_spec
+from fakes.toy import ENVIRONMENT, toy_gpu, toy_problem, toy_request, toy_spec
 
 import autotune
 from autotune.candidate import Runnable
@@ -260,6 +261,24 @@ def test_a_new_parameter_makes_old_configurations_inapplicable(tmp_path: Path, s
     _, again, notes = run_twice(store, before, after)
     assert len(again.measured) == 12
     assert any("6 earlier trials" in note for note in notes)
+
+
+@pytest.mark.parametrize("changed", [{"driver": "2.0"}, {"cuda": "13.1"}, {"nvrtc": "13.1"}])
+def test_T33_a_new_driver_or_compiler_is_tuned_for_anew(
+    tmp_path: Path, store: Store, changed: dict[str, str]
+) -> None:
+    spec = toy_spec(tmp_path, {"A": [1, 2, 3], "B": [1, 2]})
+    before, after = FakeStages(slope), FakeStages(slope)
+    run_study(toy_request(spec, 6), before, store)
+    now = toy_request(spec, 6, environment=replace(ENVIRONMENT, **changed))
+    result = run_study(now, after, store)
+    assert len(after.measured) == len(before.measured) == result.measured == 6
+    assert any("6 earlier trials" in note for note in result.notes)
+    # Its own results, and those of the old driver where it is back, are not measured again.
+    for request in (now, toy_request(spec, 6)):
+        again = FakeStages(slope)
+        assert run_study(request, again, store).measured == 6
+        assert again.measured == []
 
 
 def test_a_changed_kernel_starts_fresh(tmp_path: Path, store: Store) -> None:

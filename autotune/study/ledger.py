@@ -6,7 +6,7 @@ import uuid
 from datetime import UTC, datetime
 
 from autotune.config import Config
-from autotune.records import Origin, Outcome, Round, TrialRecord
+from autotune.records import Environment, Origin, Outcome, Round, TrialRecord
 from autotune.render import kernel_hash
 from autotune.space.search_space import SearchSpace
 from autotune.spec.load import space_hash
@@ -17,14 +17,16 @@ from autotune.study.request import StudyRequest
 class Ledger:
     """Knows every configuration tried in the study that its space still holds, and adds what this run finds.
 
-    Records of another kernel hash, device, problem, protocol or origin never answer for this study, nor do
-    configurations that the present space does not hold.
+    Records of another kernel hash, device, problem, protocol, origin, driver or compiler never answer for this
+    study, nor do configurations that the present space does not hold.
     """
 
     def __init__(self, request: StudyRequest, origin: Origin, store: Store, space: SearchSpace) -> None:
         self.added: list[TrialRecord] = []
         self.outside = 0
         """Earlier search records left out since the space changed."""
+        self.stale = 0
+        """Earlier search records left out since the driver or the compiler changed."""
         self._request = request
         self._origin = origin
         self._store = store
@@ -56,6 +58,9 @@ class Ledger:
                 continue
             self._uids.add(record.uid)
             if not self._belongs(record):
+                continue
+            if _software(record.environment) != _software(self._request.environment):
+                self.stale += record.round is Round.SEARCH
                 continue
             if not first:
                 self._others.add(record.session)
@@ -172,6 +177,11 @@ class Ledger:
             self.best = record
         if record.board == self._request.board and (self.best_ms is None or time < self.best_ms):
             self.best_ms = time
+
+
+def _software(environment: Environment) -> tuple[str, ...]:
+    """What decides how fast the same source runs; a new version of autotune changes the protocol if anything."""
+    return environment.driver, environment.cuda, environment.nvrtc
 
 
 def time_ms(record: TrialRecord) -> float:

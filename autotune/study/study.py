@@ -225,6 +225,10 @@ class _Study:
             notes.append(
                 f"{self.ledger.outside} earlier trials lie outside the present space and are left out"
             )
+        if self.ledger.stale:
+            notes.append(
+                f"{self.ledger.stale} earlier trials are of another driver or compiler and are left out"
+            )
         return notes + self.notes
 
     def candidate(self, config: Config) -> Candidate:
