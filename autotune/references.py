@@ -11,8 +11,10 @@ Everything here runs on NumPy or CuPy arrays alike; `xp` is the module that made
 from __future__ import annotations
 
 import importlib
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -41,6 +43,9 @@ BLOCK_FLOPS = 1.0e11
 """One step of a matrix product; under half a second on GPUs with 1/64-rate float64."""
 BLOCK_BYTES = 256 * 2**20
 """Largest float64 copy of a part of an operand, or of a comparison's temporaries."""
+
+_MISTAKES = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
+"""What a reference function with a mistake in it raises; memory that runs out, say, is none."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +95,9 @@ class Reference:
         """The expected outputs; `arrays` hold what the kernel finds, outputs that it reads included.
 
         A function that returns plain arrays gets the default scale and tolerance for the outputs' types. Raises
-        InputError where it gives an array that is no argument, or one of another shape.
+        InputError where it fails, gives an array that is no argument, or one of another shape.
         """
-        result = self.function(arrays, scalars, xp)
+        result = self._call(arrays, scalars, xp)
         if isinstance(result, Expected):
             values = result.values
         else:
@@ -108,6 +113,21 @@ class Reference:
             return result
         scale = {name: _default_scale(value, arrays[name].dtype, xp) for name, value in values.items()}
         return Expected(values, scale, CALLABLE_TOLERANCE)
+
+    def _call(self, arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected | dict[str, Array]:
+        try:
+            result = self.function(arrays, scalars, xp)
+        except _MISTAKES as error:
+            last = traceback.extract_tb(error.__traceback__)[-1]
+            place = f"{Path(last.filename).name}:{last.lineno}"
+            rule = f"{self.name} failed at {place}: {type(error).__name__}: {' '.join(str(error).split())}"
+            raise InputError(rule, key="reference") from error
+        if isinstance(result, Expected | Mapping):
+            return result
+        rule = (
+            f"{self.name} must return the outputs by name, e.g. {{'C': ...}}, got a {type(result).__name__}"
+        )
+        raise InputError(rule, key="reference")
 
 
 def get_reference(reference: object) -> Reference:

@@ -247,6 +247,19 @@ def test_several_outputs_are_all_verified():
         accuracy({"Y": 2 * x, "Z": 3 * x}, get_reference(double).expected(arrays, {}))
 
 
+def forgetful(arrays, scalars, xp):
+    return {"Y": arrays["S"] * 2}
+
+
+def test_a_callable_that_fails_is_told_with_its_line():
+    x = gemm_arrays(3, 4, 5)["A"]
+    line = forgetful.__code__.co_firstlineno + 1
+    with pytest.raises(InputError, match=rf"forgetful failed at test_references\.py:{line}: KeyError: 'S'"):
+        get_reference(forgetful).expected({"X": x, "Y": x}, {})
+    with pytest.raises(InputError, match=r"outputs by name, .* got a ndarray"):
+        get_reference(lambda arrays, scalars, xp: x).expected({"X": x, "Y": x}, {})
+
+
 def test_callables_that_give_something_else_are_refused():
     x = gemm_arrays(3, 4, 5)["A"]
     for wrong, message in (({"Q": x}, "no array of the kernel"), ({"Y": x.T}, "with shape")):
