@@ -117,6 +117,8 @@ def test_stray_and_misaligned_accesses_are_found(body: str, says: str) -> None:
     with pytest.raises(StageFailure, match=says) as caught:
         run(f"float* dynamic = autotune_host::dynamic_shared();\n(void)dynamic;\n{body}", sanitize="address")
     assert caught.value.status is Status.CRASHED
+    assert f"of the rendered kernel: {body}" in caught.value.reason
+    assert "autotune_host::run" not in caught.value.reason
 
 
 def test_a_kernel_that_does_not_compile_says_where() -> None:

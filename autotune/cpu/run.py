@@ -22,8 +22,10 @@ from autotune.records import Status
 
 RUN_LIMIT_S = 120.0
 _REPORT = re.compile(
-    r"(WARNING: ThreadSanitizer|ERROR: AddressSanitizer|runtime error:|autotune: ).*", re.DOTALL
+    r"(WARNING: ThreadSanitizer|ERROR: AddressSanitizer|(?:\S+: )?runtime error:|autotune: ).*", re.DOTALL
 )
+_OUR_FRAME = re.compile(r"\s*#\d+ .*(autotune_host|/lib/|/usr/include/|\(BuildId)")
+_KERNEL_PLACE = re.compile(r"\S*/kernel\.cu:(\d+)(?::\d+)?")
 _OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0:exitcode=4",
     "TSAN_OPTIONS": "halt_on_error=1:exitcode=4",
@@ -49,7 +51,7 @@ def run_on_cpu(
     with tempfile.TemporaryDirectory(prefix="autotune-cpu-") as folder:
         before, after = Path(folder, "launch"), Path(folder, "result")
         before.write_bytes(_packed(launch, arrays))
-        _run([*_launcher(sanitize), str(program), str(before), str(after)], limit_s)
+        _run([*_launcher(sanitize), str(program), str(before), str(after)], limit_s, source.text)
         return _outputs(launch, after.read_bytes())
 
 
@@ -92,7 +94,7 @@ def _extent(plan: BufferPlan) -> tuple[int, int, int]:
     return rows, columns, np.dtype(plan.dtype).itemsize
 
 
-def _run(command: list[str], limit_s: float) -> None:
+def _run(command: list[str], limit_s: float, code: str) -> None:
     environment = {**os.environ, **_OPTIONS}
     try:
         done = subprocess.run(
@@ -109,9 +111,25 @@ def _run(command: list[str], limit_s: float) -> None:
     if done.returncode == 0:
         return
     report = _REPORT.search(done.stderr)
-    excerpt = (report[0] if report else done.stderr).strip()[:EXCERPT_CHARS]
+    excerpt = _readable((report[0] if report else done.stderr).strip(), code)[:EXCERPT_CHARS]
     status = Status.WRONG_RESULT if "ThreadSanitizer: data race" in excerpt else Status.CRASHED
     raise StageFailure(status, excerpt or f"the kernel ended with status {done.returncode}")
+
+
+def _readable(report: str, code: str) -> str:
+    """The report without the frames of our own launcher, and with the text of the kernel's lines.
+
+    The file that the sanitizers name is gone by then, and its lines are those of the rendered template.
+    """
+    lines = code.splitlines()
+
+    def with_text(place: re.Match[str]) -> str:
+        number = int(place[1])
+        text = f": {lines[number - 1].strip()}" if 1 <= number <= len(lines) else ""
+        return f"line {number} of the rendered kernel{text}"
+
+    kept = [line for line in report.partition("\nShadow bytes")[0].splitlines() if not _OUR_FRAME.match(line)]
+    return _KERNEL_PLACE.sub(with_text, "\n".join(kept))
 
 
 @lru_cache
