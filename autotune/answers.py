@@ -74,7 +74,8 @@ def export(
         if not problems:
             raise NothingFound(
                 f"nothing is known of {spec.name} on {target.gpu.name}: "
-                f"run `autotune search --gpu {target.gpu.table} --size 4096` first, or name sizes to export"
+                f"run `autotune search --gpu {target.gpu.table} --kernel {spec.name} --size 4096` first, "
+                "or name sizes to export"
             )
         entries = [_entry(store, spec, target, problem, folders, protocol) for problem in problems]
     return write(spec, target.gpu, entries, Path(path), format, max_kernels)

@@ -284,6 +284,22 @@ def test_T58_mistakes_in_a_project_are_named_with_file_line_and_nearest(project:
     both("scale.yaml:3", "template", "scal.cu.j2", "nearest: scale/scale.cu.j2")
 
 
+def test_hints_to_search_name_the_same_kernel_and_places(project: Path, tmp_path: Path) -> None:
+    asked = [
+        "--gpu",
+        "a6000",
+        "--kernel",
+        "scale",
+        "--project",
+        str(project),
+        "--db",
+        str(tmp_path / "own db"),
+    ]
+    done = right(run("best", *asked, "--size", "777"))
+    assert f"--kernel scale --size 777 --project {project} --db '{tmp_path}/own db'" in done.err
+    refused(run("export", *asked, "-o", "out.cuh"), "search --gpu a6000 --kernel scale --size", code=4)
+
+
 def test_T58_a_parameter_that_nothing_uses_is_warned_about(project: Path) -> None:
     edit(spec_of(project), "parameters:  ", "parameters:\n  IDLE: [1, 2]\n  #")
     edit(spec_of(project), "defaults: {", "defaults: {IDLE: 1, ")

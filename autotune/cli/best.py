@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,6 +78,10 @@ def best_command(
         documents = [_document(spec, problem, answer) for problem, answer in answers]
         print_json(documents[0] if len(documents) == 1 else documents)
         return
+    # What makes `search` look at the same problem in the same place; a database's URL may hold a password.
+    same = [word for pair in classes for word in ("--class", pair)]
+    same += [word for folder in projects for word in ("--project", str(folder))]
+    same += ["--db", db] if db and "://" not in db else []
     for problem, answer in answers:
         click.echo(f"{problem.label}: {answer.config.key}")
         figures = _figures(spec, problem, answer)
@@ -85,9 +90,8 @@ def best_command(
             note(f"  stale: {change}")
         print_ties([tied.key for tied in answer.ties], "  ")
         if answer.record is None:
-            note(
-                f"  to find a better one: autotune search --gpu {gpu} --kernel {kernel} --size {problem.label}"
-            )
+            words = ["autotune", "search", "--gpu", gpu, "--kernel", kernel, "--size", problem.label, *same]
+            note(f"  to find a better one: {shlex.join(words)}")
 
 
 def _figures(spec: KernelSpec, problem: Problem, answer: Answer) -> str:
