@@ -23,6 +23,7 @@ import pytest
 from fakes.trials import measured, problem, trial
 from sqlalchemy import text
 
+from autotune.choice.best import Question, best_from
 from autotune.errors import StoreError
 from autotune.store import Host, RecordQuery, StoreWarning, open_store
 from autotune.store.engine import Database, connect, store_error
@@ -102,6 +103,19 @@ def test_a_record_is_durable_when_add_returns(tmp_path: Path) -> None:
 # ---- T37: versions
 
 
+def question() -> Question:
+    """For the best at the size of most of these trials."""
+    one = trial()
+    return Question(
+        kernel=one.kernel,
+        kernel_hash=one.kernel_hash,
+        space_hash=one.space_hash,
+        device=one.device.key,
+        problem=one.problem,
+        protocol=one.protocol,
+    )
+
+
 def old_file(path: Path) -> list[str]:
     """A file as the first schema left it, with three trials; gives their uids, oldest first."""
     set_journal(path, "wal")
@@ -124,6 +138,10 @@ def old_file(path: Path) -> list[str]:
 def test_T37_an_older_file_is_migrated_after_a_backup(tmp_path: Path) -> None:
     path = tmp_path / "old.sqlite"
     uids = old_file(path)
+    with open_store(path.with_name("new.sqlite")) as new:
+        new_best = best_from(new, question()).record
+        assert new_best is not None
+        assert new_best.uid == uids[1]
     with closing(sqlite3.connect(path)) as old:
         columns = [row[1] for row in old.execute("PRAGMA table_info(autotune_trials)")]
         times = old.execute("SELECT uid, measurement FROM autotune_trials ORDER BY uid").fetchall()
@@ -136,6 +154,8 @@ def test_T37_an_older_file_is_migrated_after_a_backup(tmp_path: Path) -> None:
         assert [record.uid for record in records] == uids
         assert [record.outcome.time_ms for record in records] == [2.0, 1.0, 3.0]
         assert {record.outcome.notes for record in records} == {()}
+        assert store.info().trials == 3
+        assert best_from(store, question()).record == new_best
         store.add(trial(measured(1.0, notes=("new",))))
         assert store.check() == []
         backup = store.migration.backup

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fakes.slow_study import TROUBLE
 from fakes.stages import FakeAheadStages, FakeFinalStages, FakeStages
 from fakes.toy import ENVIRONMENT, toy_gpu, toy_problem, toy_request, toy_spec
 
@@ -156,9 +157,16 @@ def test_T48_values_keep_their_types_through_storage(tmp_path: Path) -> None:
         assert ".0 " not in texts[0].replace("1.0 ", "")
 
 
-def _start(tmp_path: Path, trials: int) -> subprocess.Popen[str]:
+def _start(tmp_path: Path, trials: int, *options: str) -> subprocess.Popen[str]:
     script = Path(__file__).parent / "fakes" / "slow_study.py"
-    command = [sys.executable, str(script), str(tmp_path), str(tmp_path / "records.db"), str(trials)]
+    command = [
+        sys.executable,
+        str(script),
+        str(tmp_path),
+        str(tmp_path / "records.db"),
+        str(trials),
+        *options,
+    ]
     path = [str(Path(autotune.__file__).parent.parent), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
@@ -205,6 +213,32 @@ def test_T59_interrupted_killed_and_continued(tmp_path: Path) -> None:
     assert third.returncode == 0
     assert f"ran {50 - stored} best" in said
     assert _stored(tmp_path) == 50
+
+
+def test_twenty_trials_with_four_troubles_killed_in_the_middle(tmp_path: Path) -> None:
+    first = _start(tmp_path, 20, "trouble")
+    assert first.stdout
+    for _ in range(10):
+        assert first.stdout.readline().startswith("trial")
+    first.kill()
+    first.wait()
+    first.stdout.close()
+    kept = _stored(tmp_path)
+    assert 10 <= kept < 20
+
+    second = _start(tmp_path, 20, "trouble")
+    said, _ = second.communicate(timeout=60)
+    assert second.returncode == 0
+    assert said.count("trial ") == 20 - kept
+    with open_store(tmp_path / "records.db") as store:
+        records = store.records(RecordQuery(study="toy", round=Round.SEARCH))
+    assert Counter(record.config["A"] for record in records) == Counter(range(20))
+    timed = [record.outcome for record in records if record.outcome.status.timed]
+    assert len(timed) == 16
+    assert all(outcome.accuracy is not None for outcome in timed)
+    failed = {record.config["A"]: record.outcome for record in records if not record.outcome.status.timed}
+    assert {number: outcome.status for number, outcome in failed.items()} == TROUBLE
+    assert all(outcome.reason and outcome.time_ms is None for outcome in failed.values())
 
 
 def test_T59_progress_counts_done_best_and_failures(tmp_path: Path, store: Store) -> None:

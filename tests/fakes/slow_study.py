@@ -1,4 +1,7 @@
-"""A study of slow fake trials in a process of its own: python slow_study.py FOLDER DATABASE TRIALS."""
+"""A study of slow fake trials in a process of its own: python slow_study.py FOLDER DATABASE TRIALS [trouble].
+
+With `trouble` it has 20 configurations, the four of `TROUBLE` among them.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,22 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from fakes.stages import FakeStages
 from fakes.toy import toy_request, toy_spec
 
+from autotune.records import Status
 from autotune.store import open_store
 from autotune.study.progress import Progress
 from autotune.study.study import run_study
 
 TRIAL_S = 0.05
+TROUBLE = {3: Status.TIMEOUT, 8: Status.CRASHED, 12: Status.WRONG_RESULT, 16: Status.LAUNCH_ERROR}
+"""How the configurations with these values of A end."""
 
 
-def main(folder: str, database: str, trials: str) -> int:
+def main(folder: str, database: str, trials: str, trouble: str = "") -> int:
     """Prints a line per trial, then the result."""
-    spec = toy_spec(Path(folder), {"A": range(10), "B": range(10)})
+    spec = toy_spec(Path(folder), {"A": range(20 if trouble else 10), "B": range(1 if trouble else 10)})
     stages = FakeStages(lambda config: 1.0 + int(config["A"]) + int(config["B"]) / 10, delay_s=TRIAL_S)
+    if trouble:
+        stages.failures = lambda config: TROUBLE.get(int(config["A"]))
 
     def say(progress: Progress) -> None:
         if progress.last:
