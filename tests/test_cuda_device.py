@@ -50,7 +50,7 @@ class Recorder:
 
     def __init__(self, log, error_name, **attributes):
         self.__dict__.update(attributes)
-        self.log, self.fails = log, {}
+        self.log, self.fails, self.version = log, {}, 13050
         setattr(self, error_name, CudaError)
 
     def __getattr__(self, name):
@@ -61,7 +61,7 @@ class Recorder:
             self.log.append((name, *arguments))
             if name in self.fails:
                 raise CudaError(self.fails[name])
-            return {"memGetInfo": (100, 200)}.get(name, len(self.log))
+            return {"memGetInfo": (100, 200), "driverGetVersion": self.version}.get(name, len(self.log))
 
         return call
 
@@ -191,6 +191,18 @@ def test_T43_missing_entry_names_what_is_there(cuda, monkeypatch):
     with pytest.raises(StageFailure, match="it has: _Z5sgemmi, other"), cuda.device.loaded(cuda.kernel):
         pass
     assert names(cuda).count("moduleUnload") == 2
+
+
+@pytest.mark.parametrize("code", [200, 209, 218, 222])
+def test_T23_a_compiler_too_new_for_the_driver_stops_the_run_with_both_versions(cuda, code):
+    cuda.driver.fails["moduleLoadData"] = code
+    cuda.runtime.version = 13040
+    with pytest.raises(GpuUnavailable, match=r"NVRTC 13\.5, and the driver supports CUDA 13\.4"):
+        cuda.device.loaded(cuda.kernel).__enter__()
+    # Anything else is one failed trial.
+    cuda.driver.fails["moduleLoadData"] = 2
+    with pytest.raises(StageFailure):
+        cuda.device.loaded(cuda.kernel).__enter__()
 
 
 def test_T23_refused_code_names_compiler_and_target(cuda):

@@ -18,9 +18,9 @@ from fakes.stages import FakeAheadStages, FakeFinalStages, FakeStages
 from fakes.toy import ENVIRONMENT, toy_gpu, toy_problem, toy_request, toy_spec
 
 import autotune
-from autotune.candidate import Runnable
+from autotune.candidate import Candidate, Runnable
 from autotune.config import Config
-from autotune.errors import InputError, NothingFound, StageFailure
+from autotune.errors import GpuUnavailable, InputError, NothingFound, StageFailure
 from autotune.records import Accuracy, Origin, Round, Status
 from autotune.render import render
 from autotune.spec.kernel_spec import KernelSpec
@@ -350,6 +350,20 @@ def test_everything_failing_says_why_and_stops(tmp_path: Path, store: Store) -> 
     assert len(stages.compiled) == 100
     assert "crashed" in str(caught.value)
     assert "100 configurations" in str(caught.value)
+
+
+def test_T23_a_gpu_that_cannot_run_what_is_compiled_stops_the_run_at_its_first_trial(
+    tmp_path: Path, store: Store
+) -> None:
+    class Refusing(FakeStages):
+        def verify(self, candidate: Candidate, run: Runnable) -> Accuracy | None:
+            raise GpuUnavailable("made by NVRTC 13.5, and the driver supports CUDA 13.4")
+
+    stages = Refusing(slope)
+    with pytest.raises(GpuUnavailable, match=r"13\.5.*13\.4"):
+        run_study(toy_request(toy_spec(tmp_path, FORTY), 20), stages, store)
+    assert len(stages.compiled) == 1
+    assert store.records() == []
 
 
 def test_nothing_legal_names_the_rules(tmp_path: Path, store: Store) -> None:

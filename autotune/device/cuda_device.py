@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from autotune.candidate import CompiledKernel, LaunchPlan
+from autotune.compile.compiler import toolkit_too_new
 from autotune.compile.cubin import CubinError, kernel_names
-from autotune.device.cuda_errors import failure
+from autotune.device.cuda_errors import UNLOADABLE, failure
 from autotune.device.launcher import Packed, launch_text
 from autotune.device.messages import DeviceFacts, KernelFacts
 from autotune.device.sampling import BusyTime
@@ -81,12 +82,17 @@ class CudaDevice:
         """The function's handle; its module is unloaded on leaving.
 
         Raises StageFailure (`launch_error`) where the driver refuses the code, naming the compiler, and where
-        the entry is missing, naming those that are there.
+        the entry is missing, naming those that are there; GpuUnavailable where the compiler is too new for the
+        driver, since no kernel would load then.
         """
         image = kernel.image.read_bytes()
         try:
             module = self._driver.moduleLoadData(image)
         except self._driver.CUDADriverError as error:
+            if error.status in UNLOADABLE and (why := toolkit_too_new(self._cuda_version(), kernel.compiler)):
+                raise GpuUnavailable(
+                    f"{self.facts.name} does not load the compiled code ({error}): {why}"
+                ) from None
             raise failure(
                 error, f"loading code of {kernel.compiler} for {kernel.arch} on {self.facts.name}"
             ) from None
@@ -95,6 +101,11 @@ class CudaDevice:
         finally:
             with contextlib.suppress(*self.cuda_errors):  # a lost context has unloaded it already
                 self._driver.moduleUnload(module)
+
+    def _cuda_version(self) -> str:
+        """The CUDA version that the driver supports, e.g. `13.0`."""
+        number = int(self._runtime.driverGetVersion())
+        return f"{number // 1000}.{number % 1000 // 10}"
 
     def bind(self, function: object, launch: LaunchPlan, addresses: Mapping[str, int]) -> Callable[[], None]:
         """A call that queues one launch; raises StageFailure where the driver refuses the launch."""

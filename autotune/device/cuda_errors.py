@@ -21,6 +21,8 @@ REFUSED = {
     801: "not supported",
 }
 """Errors after which the context still works."""
+UNLOADABLE = (200, 209, 218, 222)
+"""What loading gives for code that the driver does not know."""
 WATCHDOG = 702
 WATCHDOG_HINT = (
     "a display watchdog on this GPU ends kernels that run for about 2 s; tune on a GPU without a display, or "
