@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import signal
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """Started in the background by a shell, everything inherits that Ctrl-C is ignored; tests send it to children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -95,6 +95,19 @@ for number in range(20):
     assert [path.name for path in (tmp_path / "tmp").iterdir()] == ["replacing"]
 
 
+def test_a_copy_that_comes_while_damage_is_replaced_is_taken(tmp_path: Path) -> None:
+    """Met in a race of four processes: the third had not seen the damage and was quicker."""
+
+    class Raced(Cache):
+        def _discard(self, entry: Path) -> None:
+            super()._discard(entry)
+            Cache(tmp_path).store(key, artifact(b"third"))
+
+    key = key_of({"number": 1})
+    Cache(tmp_path).store(key, artifact(b"first")).image.write_bytes(b"damage")
+    assert Raced(tmp_path).store(key, artifact(b"second")).image.read_bytes() == b"third"
+
+
 def test_prune_removes_what_was_unused_longest_and_keeps_what_is_in_use(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     keys = [key_of({"number": number}) for number in range(4)]

@@ -144,7 +144,12 @@ class Cache:
             kernel = self.find(key)
             if kernel is None:
                 self._discard(entry)
-                aside.rename(entry)
+                try:
+                    aside.rename(entry)
+                except OSError:
+                    # A third process, which saw no damage, may have put its copy there just now.
+                    if not entry.is_dir():
+                        raise
                 kernel = self.find(key)
         if kernel is None:
             raise OSError(f"{entry} does not read back as written")
