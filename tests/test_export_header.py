@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from fakes.exported import TESTS, entry, host_program, nvcc, scale_spec
+from fakes.exported import TESTS, entry, find_nvcc, host_program, nvcc, scale_spec
 
 from autotune.config import Config
 from autotune.errors import InputError
@@ -372,3 +373,18 @@ def test_sgemm_header_compiles_without_warnings_and_links_twice(
         "-o",
         tmp_path / "program",
     )
+
+
+@pytest.mark.slow
+def test_the_example_builds_with_cmake(sgemm: KernelSpec, tmp_path: Path) -> None:
+    cmake, compiler = shutil.which("cmake"), find_nvcc()
+    if cmake is None:
+        pytest.skip("needs cmake")
+    header = tmp_path / "sgemm_a6000.cuh"
+    header.write_text(header_text(sgemm, find_gpu("a6000"), [entry(sgemm, 256, small(sgemm))]))
+    build = tmp_path / "build"
+    options = [f"-DAUTOTUNE_HEADER={header}", f"-DCMAKE_CUDA_COMPILER={compiler}"]
+    for command in ([cmake, "-S", str(EXAMPLE), "-B", str(build), *options], [cmake, "--build", str(build)]):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    assert (build / "sgemm_check").exists()
