@@ -23,9 +23,6 @@ from autotune.problems import make_problem
 from autotune.references import Array
 from autotune.spec.kernel_spec import ArrayArgument, KernelSpec, ScalarArgument
 
-Choose = Callable[[Problem], Config]
-"""The configuration for a problem."""
-
 
 @dataclass(frozen=True)
 class View:

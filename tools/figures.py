@@ -55,7 +55,7 @@ def by_pytorch(summary: dict[str, Any]) -> str:
         texts.append(f"{size} {theirs:.4g} ms ({ratio:.2f} x)")
     return (
         "The table's cuBLAS is a plain `cublasSgemm` with a 32 MiB workspace. Called by PyTorch "
-        f"{told['provenance']['pytorch']} in another run, warm, it took: {', '.join(texts)}. "
+        f"in another run, warm, it took: {', '.join(texts)}. "
         "Why the two differ at small sizes is not known yet."
     )
 
