@@ -1,26 +1,5 @@
 // C[rows, columns] = alpha * A[rows, depth] * B[depth, columns] + beta * C in FP32, row-major, any leading dimensions.
-//
-// A block computes a tile of C; its warps, and within them the lanes, own sub-tiles of it in registers. Tiles of A (stored
-// transposed, so that a thread's rows lie side by side) and of B pass through a ring of stages in shared memory.
-constexpr int kBlockM = 128, kBlockN = 128, kBlockK = 16;
-constexpr int kWarpM = 64, kWarpN = 64;
-constexpr int kThreadM = 16, kThreadN = 8;    // results of a thread in all
-constexpr int kVectorM = 4, kVectorN = 4;    // of them, how many side by side
-constexpr int kLanesM = 4, kLanesN = 8;
-constexpr int kThreads = 128;
-constexpr int kStages = 3;
-constexpr int kRunA = 4, kRunB = 4;          // consecutive elements that a thread fetches
-constexpr int kLoadB = 4;
-constexpr int kStoreC = 4;
-constexpr int kPitchA = 128 + 4, kPitchB = 128 + 0;
-constexpr int kGroupM = 8;
-constexpr bool kDoubleFragments = true;
-constexpr bool kSerpentine = true;
-constexpr bool kGuard = false;         // false: the sizes are multiples of the tile
 constexpr bool kBetaZero = true;  // true: C is never read
-
-constexpr int kStageA = kBlockK * kPitchA, kStageB = kBlockK * kPitchB;
-constexpr int kGroupsM = kThreadM / kVectorM, kGroupsN = kThreadN / kVectorN;
 
 // Moves of 1, 2 or 4 floats with one instruction; the vector side has to be aligned to the width.
 template <int Width>
@@ -87,6 +66,59 @@ __device__ __forceinline__ void load_valid(float* to, const float* from, int val
     for (int i = 0; i < Width; ++i) to[i] = i < valid ? from[i] : 0.0f;
   }
 }
+
+// What becomes of a sum on its way into C: alpha * sum + beta * C. C is read only where beta is not zero.
+struct Epilogue {
+  float* c;
+  int ldc;
+  float alpha, beta;
+
+  // From now on rows and columns count from this element.
+  __device__ __forceinline__ void move(long long row, long long column) { c += row * ldc + column; }
+
+  // Writes the first `valid` of `Width` sums that lie side by side; `Width` is what the alignment of C allows.
+  template <int Width>
+  __device__ __forceinline__ void store(int row, int column, const float* sums, int valid) const {
+    float* const to = c + static_cast<long long>(row) * ldc + column;
+    float out[Width], old[Width];
+#pragma unroll
+    for (int i = 0; i < Width; ++i) old[i] = 0.0f;
+    if (!kBetaZero) {
+      if (beta != 0.0f) load_valid<Width>(old, to, valid);
+    }
+#pragma unroll
+    for (int i = 0; i < Width; ++i) out[i] = kBetaZero ? alpha * sums[i] : alpha * sums[i] + beta * old[i];
+    if (valid >= Width) {
+      store_global<Width>(to, out);
+    } else {
+#pragma unroll
+      for (int i = 0; i < Width; ++i) {
+        if (i < valid) to[i] = out[i];
+      }
+    }
+  }
+};
+
+// A block computes a tile of C; its warps, and within them the lanes, own sub-tiles of it in registers. Tiles of A (stored
+// transposed, so that a thread's rows lie side by side) and of B pass through a ring of stages in shared memory.
+constexpr int kBlockM = 128, kBlockN = 128, kBlockK = 16;
+constexpr int kWarpM = 64, kWarpN = 64;
+constexpr int kThreadM = 16, kThreadN = 8;    // results of a thread in all
+constexpr int kVectorM = 4, kVectorN = 4;    // of them, how many side by side
+constexpr int kLanesM = 4, kLanesN = 8;
+constexpr int kThreads = 128;
+constexpr int kStages = 3;
+constexpr int kRunA = 4, kRunB = 4;          // consecutive elements that a thread fetches
+constexpr int kLoadB = 4;
+constexpr int kStoreC = 4;
+constexpr int kPitchA = 128 + 4, kPitchB = 128 + 0;
+constexpr int kGroupM = 8;
+constexpr bool kDoubleFragments = true;
+constexpr bool kSerpentine = true;
+constexpr bool kGuard = false;         // false: the sizes are multiples of the tile
+
+constexpr int kStageA = kBlockK * kPitchA, kStageB = kBlockK * kPitchB;
+constexpr int kGroupsM = kThreadM / kVectorM, kGroupsN = kThreadN / kVectorN;
 
 // The block's dynamic shared memory. One name and type for every kernel that includes this, so that several of them, and
 // a caller's own array, live in one translation unit.
@@ -308,28 +340,9 @@ __device__ __forceinline__ void multiply_add(float (&sums)[kThreadM][kThreadN], 
   }
 }
 
-__device__ __forceinline__ void store_result(float* c, const float* sums, int valid, float alpha, float beta) {
-  float out[kStoreC], old[kStoreC];
-#pragma unroll
-  for (int i = 0; i < kStoreC; ++i) old[i] = 0.0f;
-  if (!kBetaZero) {
-    if (beta != 0.0f) load_valid<kStoreC>(old, c, valid);
-  }
-#pragma unroll
-  for (int i = 0; i < kStoreC; ++i) out[i] = kBetaZero ? alpha * sums[i] : alpha * sums[i] + beta * old[i];
-  if (valid >= kStoreC) {
-    store_global<kStoreC>(c, out);
-  } else {
-#pragma unroll
-    for (int i = 0; i < kStoreC; ++i) {
-      if (i < valid) c[i] = out[i];
-    }
-  }
-}
-
-extern "C" __global__ void __launch_bounds__(128, 2)
-sgemm(int rows, int columns, int depth, float alpha, const float* __restrict__ a, int lda, const float* __restrict__ b, int ldb,
-      float beta, float* __restrict__ c, int ldc) {
+// The block's share of the product.
+__device__ __forceinline__ void multiply(int rows, int columns, int depth, const float* __restrict__ a, int lda,
+                                         const float* __restrict__ b, int ldb, Epilogue epilogue) {
   // Blocks walk down kGroupM rows of tiles before they move on to the next column, so that the L2 serves both operands.
   const unsigned tiles_m = rows / kBlockM + (rows % kBlockM != 0), tiles_n = columns / kBlockN + (columns % kBlockN != 0);
   const unsigned group = blockIdx.x / (kGroupM * tiles_n), in_group = blockIdx.x % (kGroupM * tiles_n);
@@ -356,7 +369,7 @@ sgemm(int rows, int columns, int depth, float alpha, const float* __restrict__ a
   }
 
   // With alpha zero A and B are not read, whatever they hold.
-  const int tiles = alpha == 0.0f ? 0 : depth / kBlockK + (depth % kBlockK != 0);
+  const int tiles = epilogue.alpha == 0.0f ? 0 : depth / kBlockK + (depth % kBlockK != 0);
   TileLoader loader;
   loader.begin(a + row * lda, lda, b + column, ldb, shared, rows_left, columns_left, depth);
 
@@ -419,8 +432,8 @@ sgemm(int rows, int columns, int depth, float alpha, const float* __restrict__ a
     }
   }
 
-  const float factor = tiles > 0 ? alpha : 0.0f;  // of an empty sum, even where alpha is infinite
-  c += row * ldc + column;
+  if (tiles == 0) epilogue.alpha = 0.0f;  // the sum is empty, even where alpha is infinite
+  epilogue.move(row, column);
 #pragma unroll
   for (int m = 0; m < kThreadM; ++m) {
     const int i = first_m + m / kVectorM * kLanesM * kVectorM + m % kVectorM;
@@ -428,8 +441,14 @@ sgemm(int rows, int columns, int depth, float alpha, const float* __restrict__ a
 #pragma unroll
       for (int n = 0; n < kThreadN; n += kStoreC) {
         const int j = first_n + n / kVectorN * kLanesN * kVectorN + n % kVectorN;
-        store_result(c + static_cast<long long>(i) * ldc + j, sums[m] + n, kGuard ? columns_left - j : kStoreC, factor, beta);
+        epilogue.store<kStoreC>(i, j, sums[m] + n, kGuard ? columns_left - j : kStoreC);
       }
     }
   }
+}
+
+extern "C" __global__ void __launch_bounds__(128, 2)
+sgemm(int rows, int columns, int depth, float alpha, const float* __restrict__ a, int lda, const float* __restrict__ b, int ldb,
+      float beta, float* __restrict__ c, int ldc) {
+  multiply(rows, columns, depth, a, lda, b, ldb, Epilogue{c, ldc, alpha, beta});
 }
