@@ -26,6 +26,7 @@ LINES = (
     ("device", "predicted_stages", "target"),
     ("store",),
     ("choice", "study", "exporter"),
+    ("replay",),
     ("answers", "api", "runtime", "doctor"),
     ("cli",),
 )

@@ -133,10 +133,11 @@ def build_diagram(
     children: list[Array] = []
     for name in order:
         children.append(build.bind(name, tables[name]))
-    return _counted([names.index(name) for name in order], children, build.nodes)
+    return counted([names.index(name) for name in order], children, build.nodes)
 
 
-def _counted(order: Sequence[int], children: Sequence[Array], last_nodes: int) -> Diagram:
+def counted(order: Sequence[int], children: Sequence[Array], last_nodes: int) -> Diagram:
+    """The diagram of these levels, without edges that lead nowhere, and with the combinations below each counted."""
     big = math.prod(edges.shape[1] for edges in children) >= 2**62
     below: Array = np.ones(last_nodes, dtype=object if big else np.int64)
     starts: list[Array] = []

@@ -1,0 +1,146 @@
+"""Recorded tables in place of a GPU."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes.tables import cache_text, made_up_table, write_cache
+from fakes.trials import START, failed, measured, predicted, trial
+
+from autotune.errors import InputError
+from autotune.records import Origin, Round, Status
+from autotune.replay.kernel_tuner import table_of_cache
+from autotune.replay.loop import replay
+from autotune.replay.read import read_tables
+from autotune.replay.stages import Recorded
+from autotune.replay.table import tables_of_records
+from autotune.store.jsonl import write_records
+
+BEST = "bx=64,by=4,tile=2,pad=1"
+
+
+def test_a_cache_is_a_table_with_its_failures() -> None:
+    table = made_up_table()
+    assert (table.kernel, table.device.table, table.problem.label) == ("made_up", "a6000", "64x64")
+    assert len(table) == table.space.count == 75
+    counts = dict.fromkeys(Status, 0)
+    for entry in table.entries:
+        counts[entry.outcome.status] += 1
+    assert (counts[Status.COMPILE_ERROR], counts[Status.LAUNCH_ERROR], counts[Status.OK]) == (5, 5, 65)
+    assert table.entries[int(np.nanargmin(table.times_ms))].config.key == BEST
+    assert table.sorted_ms[0] == 1.0
+    assert all(entry.outcome.origin is Origin.REPLAYED for entry in table.entries)
+
+
+def test_plain_gzipped_and_cut_short_files_hold_the_same(tmp_path: Path) -> None:
+    text = cache_text()
+    plain = write_cache(tmp_path)
+    zipped, cut = tmp_path / "zipped.json.gz", tmp_path / "cut.json"
+    zipped.write_bytes(gzip.compress(text.encode()))
+    cut.write_text(text.removesuffix("}\n}") + ",\n")
+    entries = [read_tables(path)[0].entries for path in (plain, zipped, cut)]
+    assert entries[0] == entries[1] == entries[2]
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"tune_params_keys": ["a"], "cache": {"1": {"b": 1}}}', "[1, 2]"]
+)
+def test_what_is_no_table_is_refused_with_its_file(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "wrong.json"
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_tables(path)
+    assert str(path) in str(caught.value)
+
+
+def test_an_unknown_device_keeps_its_name_and_limits_nothing() -> None:
+    table = table_of_cache(cache_text(device="Some GPU"), "x")
+    assert (table.device.table, table.device.name) == ("some gpu", "Some GPU")
+    assert len(replay(table, "random", 0, 1000).rows) == len(table)
+
+
+def test_exported_records_are_tables_by_problem(tmp_path: Path) -> None:
+    small = replace(trial().problem, sizes=(("M", 512), ("N", 512), ("K", 512)))
+    records = [
+        trial(2.0, 64),
+        trial(1.0, 128),
+        trial(failed(), 256),
+        trial(measured(3.0), 64, small),
+        trial(predicted(0.5), 32),
+        trial(0.1, 128, round=Round.FINAL),
+        trial(1.5, 256, minute=5),
+    ]
+    path = tmp_path / "study.jsonl.gz"
+    write_records(path, records)
+    large, other = read_tables(path)
+    assert large.name == "study 4096x4096x4096"
+    assert [entry.config["BM"] for entry in large.entries] == [64, 128, 256]
+    assert large.times_ms.tolist() == [2.0, 1.0, 1.5]
+    assert large.entries[0].created == START
+    assert large.entries[2].created == START + timedelta(minutes=5)
+    assert len(other) == 1
+
+
+def test_predictions_alone_are_no_table() -> None:
+    assert tables_of_records([trial(predicted(0.5), 32)], "x") == []
+
+
+def test_records_are_replayed_and_the_same_each_time() -> None:
+    table = made_up_table()
+    records = table.records("study")
+    assert records == made_up_table().records("study")
+    assert len({record.uid for record in records}) == len(table)
+    assert {record.outcome.origin for record in records} == {Origin.REPLAYED}
+    again = tables_of_records(records, "made_up")[0]
+    assert again.space.count == table.space.count
+
+
+@pytest.mark.parametrize("strategy", ["random", "tpe", "exhaustive", "auto", "model"])
+def test_every_strategy_searches_a_table_without_repeats(strategy: str) -> None:
+    table = made_up_table()
+    trace = replay(table, strategy, 1, 40)
+    assert len(set(trace.rows)) == len(trace.rows) == len(trace.best_ms) == 40
+    assert (np.diff(trace.best_ms[np.isfinite(trace.best_ms)]) <= 0).all()
+    assert trace.best_ms[-1] == np.nanmin(table.times_ms[list(trace.rows)])
+
+
+def test_a_search_ends_with_the_table_and_finds_its_best() -> None:
+    trace = replay(made_up_table(), "random", 3, 1000)
+    assert len(trace.rows) == 75
+    assert trace.best_ms[-1] == 1.0
+    first = trace.evaluations_to(1.0)
+    assert first is not None
+    assert trace.best_ms[first - 1] == 1.0
+    assert trace.evaluations_to(0.5) is None
+
+
+def test_the_same_seed_gives_the_same_search() -> None:
+    table = made_up_table()
+    assert replay(table, "tpe", 5, 30).rows == replay(table, "tpe", 5, 30).rows
+    assert replay(table, "random", 5, 30).rows != replay(table, "random", 6, 30).rows
+
+
+def test_samples_are_drawn_by_seed_and_noise_is_put_on() -> None:
+    table = made_up_table()
+    config = table.entries[0].config
+    recorded = table.entries[0].outcome.measurement
+    assert recorded is not None
+
+    def samples(**settings: float | int) -> tuple[float, ...]:
+        outcome = Recorded(table, **settings).outcome(config)  # type: ignore[arg-type]
+        assert outcome.measurement is not None
+        return outcome.measurement.samples_ms
+
+    assert samples() == (table.times_ms[0],)
+    assert sorted(samples(samples=5)) == sorted(recorded.samples_ms)
+    assert set(samples(samples=3)) <= set(recorded.samples_ms)
+    assert len({samples(samples=1, seed=seed) for seed in range(20)}) > 1
+    assert samples(samples=3, seed=1) == samples(samples=3, seed=1)
+    assert len(samples(samples=9)) == 9
+    noisy = np.array([samples(noise=0.05, seed=seed) for seed in range(200)]) / table.times_ms[0]
+    assert 0.03 < noisy.std() < 0.07
