@@ -1,6 +1,8 @@
 import dataclasses
+import itertools
 import math
 import statistics
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -8,7 +10,7 @@ from fakes.gpu import GPU, FakeGpu, gemm_launch, runnable
 
 from autotune.device.measure import BufferSets, compare_calls, measure_call, refuse_implausible, sets_wanted
 from autotune.device.messages import Workload
-from autotune.device.sampling import clearly_slower, enough, half_width, joined
+from autotune.device.sampling import clearly_slower, enough, half_width, joined, turn_order
 from autotune.errors import StageFailure
 from autotune.protocol import Protocol
 from autotune.records import ClockReading, Measurement, Status
@@ -141,8 +143,43 @@ def test_compare_takes_turns_and_meets_drift_alike():
     assert len(first.measurement.samples_ms) == len(second.measurement.samples_ms)
     assert second.measurement.time_ms / first.measurement.time_ms == pytest.approx(1.05, rel=0.02)
     assert again.measurement.time_ms == pytest.approx(first.measurement.time_ms)
-    order = [entry for entry in gpu.log if entry in ("a", "b")][-9:]
-    assert order == ["a", "b", "a"] * 3
+    rounds = [entry for entry in gpu.log if entry in ("a", "b")]
+    assert all(rounds[at : at + 3].count("b") == 1 for at in range(-15, -3, 3))
+
+
+@pytest.mark.parametrize("count", range(1, 9))
+def test_T56_nobody_is_always_last_or_always_behind_the_same_one(count):
+    rounds = count * (1 + count % 2)
+    orders = [turn_order(count, number) for number in range(rounds)]
+    assert all(sorted(order) == list(range(count)) for order in orders)
+    for place in range(count):
+        seen = Counter(order[place] for order in orders)
+        assert set(seen.values()) == {rounds // count}
+        assert len(seen) == count
+    followed = Counter(pair for order in orders for pair in itertools.pairwise(order))
+    assert len(followed) == count * (count - 1)
+    assert len(set(followed.values())) <= 1
+    assert turn_order(count, rounds) == turn_order(count, 0)
+
+
+def test_T56_what_comes_last_in_a_round_costs_nobody_more_than_others():
+    """A chip on which the last of each round takes 3% longer: the same kernel three times is as fast each time."""
+    gpu = FakeGpu()
+
+    def time_ms(entry, number):
+        before = len(gpu.log) - 1 - gpu.log[::-1].index("sync") if "sync" in gpu.log else 0
+        return 2.06 if gpu.log[before:].count("a") == 3 else 2.0
+
+    gpu.time_ms = time_ms
+    launch = gemm_launch(64, 64, 64)
+    sets = BufferSets(gpu, Workload.of(runnable(launch), COLD))
+    bind = lambda addresses: gpu.bind("a", launch, addresses)  # noqa: E731
+    protocol = dataclasses.replace(COLD, min_samples=12, max_samples=12)
+    times = [
+        statistics.mean(one.measurement.samples_ms)
+        for one in compare_calls(gpu, [(bind, sets)] * 3, protocol)
+    ]
+    assert max(times) / min(times) == pytest.approx(1.0, abs=1e-6)
 
 
 def test_compare_grows_shared_sets_before_any_graph():

@@ -2,11 +2,23 @@ import dataclasses
 import gc
 
 import pytest
-from fakes.cublas import FakeCublasLibrary
+from fakes.cublas import FakeCublasLibrary, FakeCublasLtLibrary
 from fakes.gpu import FakeGpu, gemm_launch, right, runnable
 
 from autotune.device.cublas import Cublas
-from autotune.device.messages import Baseline, Compare, Inspect, Measure, Prepare, Verify, Workload
+from autotune.device.cublaslt import CublasLt
+from autotune.device.messages import (
+    CUBLAS,
+    Baseline,
+    ChooseRoutine,
+    Compare,
+    Inspect,
+    Measure,
+    Prepare,
+    Verify,
+    VerifyRoutine,
+    Workload,
+)
 from autotune.device.worker import KEPT_WORKLOADS, Worker
 from autotune.errors import StageFailure
 from autotune.protocol import Protocol
@@ -22,7 +34,13 @@ def broken(gpu, launch, addresses):
 def start(**options):
     gpu = FakeGpu({"right": right, "broken": broken}, **options)
     library = FakeCublasLibrary(gpu)
-    return gpu, Worker(gpu, lambda: Cublas(7, gpu.allocate(64), gpu.address, library), lambda: None)
+    lt = FakeCublasLtLibrary(gpu)
+    return gpu, Worker(
+        gpu,
+        lambda: Cublas(7, gpu.allocate(64), gpu.address, library),
+        lambda: None,
+        lambda: CublasLt(7, gpu.allocate(64), gpu.address, lt),
+    )
 
 
 def test_verify_measure_inspect():
@@ -100,6 +118,39 @@ def test_compare_has_the_vendor_last():
     gpu, worker = start(time_ms=lambda entry, number: 2.0 if entry == "cublas" else 3.0)
     run = runnable(gemm_launch(64, 64, 64))
     workload = Workload.of(run, PROTOCOL)
-    times = worker.handle(Compare((run, run), (workload, workload), PROTOCOL, baseline=True))
+    times = worker.handle(Compare((run, run), (workload, workload), PROTOCOL, (CUBLAS,)))
     assert [timed.measurement.time_ms for timed in times] == pytest.approx([3.0, 3.0, 2.0])
     assert gpu.loaded_now == 0
+
+
+def test_the_fastest_of_the_heuristics_candidates_is_chosen_verified_and_compared():
+    times = {"right": 3.0, "cublas": 2.0, "cublaslt 0": 2.5, "cublaslt 1": 1.5, "cublaslt 3": 1.7}
+    _, worker = start(time_ms=lambda entry, number: times[entry])
+    run = runnable(gemm_launch(24, 16, 32, 0.5, pad=1, offset=1))
+    workload = Workload.of(run, PROTOCOL)
+    chosen = worker.handle(ChooseRoutine(workload, dataclasses.replace(PROTOCOL, max_samples=3), 16))
+    # The third is listed but refused by the library, the last is dropped from the list by its state.
+    assert [time for _, time in chosen.tried] == [
+        pytest.approx(2.5),
+        pytest.approx(1.5),
+        None,
+        pytest.approx(1.7),
+    ]
+    assert chosen.routine.name == "cublaslt"
+    assert "fastest of 4 candidates" in chosen.routine.notes[0]
+    assert "algorithm 1, tile 21" in chosen.routine.notes[0]
+    worker.handle(Prepare(workload))
+    for routine in (CUBLAS, chosen.routine):
+        assert worker.handle(VerifyRoutine(routine, workload)).worst_error < 4
+    timed = worker.handle(Compare((run,), (workload,), PROTOCOL, (CUBLAS, chosen.routine)))
+    assert [one.measurement.time_ms for one in timed] == pytest.approx([3.0, 2.0, 1.5])
+    assert [one.notes[0].split()[0] for one in timed[1:]] == ["cuBLAS", "cublasLt"]
+
+
+def test_a_library_that_is_wrong_is_told():
+    _, worker = start()
+    workload = Workload.of(runnable(gemm_launch(16, 16, 16)), PROTOCOL)
+    chosen = worker.handle(ChooseRoutine(workload, PROTOCOL, 1))
+    worker._vendor_lt()._library.spoilt = True
+    with pytest.raises(StageFailure, match="is nan"):
+        worker.handle(VerifyRoutine(chosen.routine, workload))

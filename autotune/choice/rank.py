@@ -21,8 +21,8 @@ from autotune.records import Origin, Round, Status, TrialRecord
 TIE = 0.01
 """Configurations whose times differ by at most this fraction, or by their spread, are tied."""
 
-Name = Config | None
-"""A configuration; None for the baseline."""
+Name = Config | str
+"""A configuration, or a vendor routine's name."""
 
 
 @dataclass(frozen=True)
@@ -52,13 +52,13 @@ def rank(
     Where a configuration has current records, its stale ones only help to compare blocks.
     """
     blocks = _blocks(records)
-    if not any(name is not None for block in blocks for name in block):
+    if not any(isinstance(name, Config) for block in blocks for name in block):
         return ()
     effects = _latest_comparable(blocks)
 
     times: dict[Config, list[float]] = defaultdict(list)
     evidence: dict[Config, list[TrialRecord]] = defaultdict(list)
-    for config in {name: None for index in effects for name in blocks[index] if name is not None}:
+    for config in {name: None for index in effects for name in blocks[index] if isinstance(name, Config)}:
         seen = [(index, blocks[index][config]) for index in effects if config in blocks[index]]
         current = [(index, cell) for index, cell in seen if any(map(is_current, cell.records))]
         for index, cell in current or seen:
@@ -123,9 +123,11 @@ def _block(records: Sequence[TrialRecord]) -> _Block:
     }
     for config, cell in final.items():
         block[config] = cell
-    if cells[Round.BASELINE]:
-        block[None] = min(cells[Round.BASELINE].values(), key=lambda cell: cell.log_time)
-    return block
+    baselines: dict[str, list[TrialRecord]] = defaultdict(list)
+    for record in records:
+        if record.round is Round.BASELINE:
+            baselines[record.kernel].append(record)
+    return block | {name: _cell(group) for name, group in baselines.items()}
 
 
 def _cell(records: Sequence[TrialRecord]) -> _Cell:
@@ -139,7 +141,7 @@ def _latest_comparable(blocks: Sequence[_Block]) -> dict[int, float]:
     while left:
         effects = _component(blocks, left)
         left -= effects.keys()
-        if any(name is not None for index in effects for name in blocks[index]):
+        if any(isinstance(name, Config) for index in effects for name in blocks[index]):
             components.append(effects)
     return max(components, key=max)
 

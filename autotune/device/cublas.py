@@ -99,11 +99,15 @@ class Cublas:
 
 
 def matrices(buffers: Sequence[BufferPlan]) -> tuple[BufferPlan, BufferPlan, BufferPlan]:
-    """The three float32 matrices of a product in order; raises InputError for other arrays."""
-    fits = len(buffers) == 3 and all(len(plan.shape) == 2 and plan.dtype == "float32" for plan in buffers)
+    """The three float32 matrices of a product in order; raises InputError for other arrays.
+
+    Memory that a kernel asks for beside them is nothing to a library.
+    """
+    arrays = [plan for plan in buffers if plan.role in ("in", "out", "inout")]
+    fits = len(arrays) == 3 and all(len(plan.shape) == 2 and plan.dtype == "float32" for plan in arrays)
     if not fits:
         raise InputError("the vendor's matrix product takes three float32 matrices", key="baseline")
-    a, b, c = buffers
+    a, b, c = arrays
     return a, b, c
 
 
@@ -114,13 +118,7 @@ def version_text(number: int) -> str:
 
 def load_library() -> Any:
     """The cuBLAS that CuPy would use, from a wheel or the system; raises GpuUnavailable without one."""
-    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
-
-    try:
-        found = load_nvidia_dynamic_lib("cublas")
-    except DynamicLibNotFoundError as error:
-        raise GpuUnavailable("cuBLAS is not installed (nvidia-cublas, or the CUDA toolkit)") from error
-    library = ctypes.CDLL(found.abs_path)
+    library = find_library("cublas")
     for name in (
         "cublasCreate_v2",
         "cublasSetStream_v2",
@@ -132,3 +130,14 @@ def load_library() -> Any:
     ):
         getattr(library, name).restype = ctypes.c_int
     return library
+
+
+def find_library(name: str) -> Any:
+    """One of the libraries of a cuBLAS installation (`cublas`, `cublasLt`); raises GpuUnavailable without it."""
+    from cuda.pathfinder import DynamicLibNotFoundError, load_nvidia_dynamic_lib
+
+    try:
+        found = load_nvidia_dynamic_lib(name)
+    except DynamicLibNotFoundError as error:
+        raise GpuUnavailable("cuBLAS is not installed (nvidia-cublas, or the CUDA toolkit)") from error
+    return ctypes.CDLL(found.abs_path)

@@ -18,7 +18,17 @@ from autotune.buffers import fill, lay_out
 from autotune.candidate import Runnable
 from autotune.device.gpu_device import GpuDevice
 from autotune.device.messages import Workload
-from autotune.device.sampling import calls_per_sample, clearly_slower, enough, joined, sampling_notes
+from autotune.device.sampling import (
+    DROP_AT_ONCE,
+    MIN_DECIDED,
+    calls_per_sample,
+    clearly_slower,
+    decided,
+    enough,
+    joined,
+    sampling_notes,
+    turn_order,
+)
 from autotune.errors import StageFailure
 from autotune.gpu import GpuSpec
 from autotune.protocol import Protocol
@@ -241,7 +251,10 @@ def compare_calls(
     protocol: Protocol,
     read_clocks: ReadClocks = lambda: None,
 ) -> list[Timed]:
-    """Times several calls in turn, A B C A B C, so that drifting clocks meet all of them alike."""
+    """Times several calls in turn, so that drifting clocks meet all of them alike.
+
+    The order changes from round to round (`turn_order`): none is always last, or always after the same one.
+    """
     deadline = device.now() + protocol.measure_limit_s * len(contestants)
     with ExitStack() as stack:
         # Growing a set moves it, so every sampler is warmed and sized before the first graph is made.
@@ -257,7 +270,8 @@ def compare_calls(
         while not samples[0] or not (
             all(enough(taken, protocol) for taken in samples) or device.now() >= deadline
         ):
-            stamps = [sampler.queue() for sampler in samplers]
+            order = turn_order(len(samplers), len(samples[0]))
+            stamps = [samplers[number].queue() for number in order]
             device.synchronize()
             for taken, sampler, pair in zip(samples, samplers, stamps, strict=True):
                 taken.append(sampler.read(pair))

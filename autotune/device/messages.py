@@ -74,7 +74,10 @@ class DeviceFacts:
 
 @dataclass(frozen=True)
 class Prepare:
-    """Generates a workload's data and its reference, which may take longer than any kernel's limit."""
+    """Generates a workload's data and its reference, which may take longer than any kernel's limit.
+
+    The reply is all the workloads that the worker now holds, as a tuple: for those it need not be asked again.
+    """
 
     workload: Workload
 
@@ -98,14 +101,57 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class Routine:
+    """A vendor library's way to compute the matrix product."""
+
+    name: str
+    """`cublas`, which chooses its algorithm itself, or `cublaslt`, which is given one."""
+    algorithm: bytes = b""
+    """cuBLASLt's opaque value, good for the problem and the alignment it was chosen for."""
+    notes: tuple[str, ...] = ()
+    """How the algorithm was chosen."""
+
+
+CUBLAS = Routine("cublas")
+CUBLASLT = "cublaslt"
+
+
+@dataclass(frozen=True)
 class Compare:
     """Times several kernels in turn; the reply is a list of `Timed` in the same order."""
 
     runs: tuple[Runnable, ...]
     workloads: tuple[Workload, ...]
     protocol: Protocol
-    baseline: bool = False
-    """Whether the vendor's matrix product runs along, on the first workload, as the last in the list."""
+    routines: tuple[Routine, ...] = ()
+    """What runs along on the first workload; their times come behind those of the kernels."""
+
+
+@dataclass(frozen=True)
+class VerifyRoutine:
+    """Runs a library's routine once on guarded buffers; the reply is its `Accuracy`."""
+
+    routine: Routine
+    workload: Workload
+
+
+@dataclass(frozen=True)
+class ChooseRoutine:
+    """Measures what cuBLASLt's heuristic offers for a workload; the reply is a `RoutineChoice`."""
+
+    workload: Workload
+    protocol: Protocol
+    count: int
+    """Candidates to ask the heuristic for."""
+
+
+@dataclass(frozen=True)
+class RoutineChoice:
+    """The fastest of cuBLASLt's candidates."""
+
+    routine: Routine
+    tried: tuple[tuple[str, float | None], ...]
+    """What each candidate is and its time in ms, None for one that failed; in the heuristic's order."""
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,17 @@ def joined(readings: Sequence[ClockReading | None]) -> ClockReading | None:
         temperature_c=max(reading.temperature_c for reading in seen),
         throttle_reasons=",".join(reasons),
     )
+def turn_order(count: int, round_: int) -> tuple[int, ...]:
+    """Who comes when in a round, so that over the rounds nobody is always last or always after the same one.
+
+    A Latin square of Williams: over `count` rounds (twice as many where that is odd) each is once (twice) in
+    every place and once (twice) after every other.
+    """
+    zigzag = [(place + 1) // 2 if place % 2 else count - place // 2 for place in range(count)]
+    order = tuple((start + round_) % count for start in zigzag)
+    return order[::-1] if count % 2 and round_ // count % 2 else order
+
+
 
 
 def sampling_notes(

@@ -27,7 +27,9 @@ from autotune.device.local import WORKER, LocalGpu
 from autotune.device.lock import device_lock
 from autotune.device.measure import refuse_implausible
 from autotune.device.messages import (
+    CUBLAS,
     Baseline,
+    ChooseRoutine,
     Compare,
     DeviceFacts,
     Hello,
@@ -35,8 +37,11 @@ from autotune.device.messages import (
     KernelFacts,
     Measure,
     Prepare,
+    Routine,
+    RoutineChoice,
     Stats,
     Verify,
+    VerifyRoutine,
     WorkerStats,
     Workload,
 )
@@ -144,16 +149,35 @@ class GpuStages(CompileAhead):
         return Compared(tuple(timed.measurement for timed in times[: len(runs)]), theirs)
 
     def compare_runs(
-        self, runs: Sequence[Runnable], *, vendor: bool = False, protocol: Timing | None = None
+        self,
+        runs: Sequence[Runnable],
+        *,
+        vendor: bool = False,
+        routines: Sequence[Routine] = (),
+        protocol: Timing | None = None,
     ) -> list[Timed]:
-        """Like `compare` with notes; with `vendor`, the library's matrix product is the last one."""
+        """Like `compare` with notes; libraries' routines, cuBLAS behind them with `vendor`, come last in the list."""
         timing = protocol or self.protocol
         workloads = tuple(Workload.of(run, timing) for run in runs)
         with self._locked():
-            message = Compare(tuple(runs), workloads, timing, vendor)
-            return self._ask(message, list, timing.run_limit_s * (len(runs) + vendor))
+            message = Compare(tuple(runs), workloads, timing, asked)
+            return self._ask(message, list, timing.run_limit_s * (len(runs) + len(asked)))
+
+    def verify_routine(self, routine: Routine, run: Runnable) -> Accuracy:
+        """The worst error of a library's routine on the problem of a run; raises StageFailure."""
+        workload = Workload.of(run, self.protocol)
+        with self._locked():
+            self._prepare(workload)
+            return self._ask(VerifyRoutine(routine, workload), Accuracy, HELLO_LIMIT_S)
+
+    def choose_routine(self, run: Runnable, protocol: Timing, count: int) -> RoutineChoice:
+        """The fastest of cuBLASLt's first `count` candidates for the problem of a run; raises StageFailure."""
+        message = ChooseRoutine(Workload.of(run, protocol), protocol, count)
+        with self._locked():
+            return self._ask(message, RoutineChoice, HELLO_LIMIT_S + count * protocol.run_limit_s)
 
     def baseline(self, spec: KernelSpec, problem: Problem) -> VendorTime | None:
+        asked = (*routines, CUBLAS) if vendor else tuple(routines)
         """cuBLAS on the same problem and protocol; None for kernels that are no FP32 matrix product."""
         if not _has_vendor_routine(spec.reference, problem):
             return None

@@ -10,6 +10,7 @@ from autotune.errors import StageFailure
 from autotune.records import Accuracy, Status
 from autotune.references import Expected, WorstElement, get_reference, worst_element
 
+from autotune.device.measure import Bind
 
 class Trap:
     """Guarded buffers of one workload with their untouched image and the expected result.
@@ -81,3 +82,11 @@ def _describe(worst: WorstElement, tolerance: float) -> str:
         f"{worst.output}[{place}] is {worst.got:.9g}, expected {worst.expected:.9g}: "
         f"error {worst.error:.3g} exceeds {tolerance:g}"
     )
+def verify_call(device: GpuDevice, bind: Bind, trap: Trap) -> Accuracy:
+    """Like `verify_run` for a library's routine, which has no launch of its own."""
+    trap.reset()
+    bind(trap.addresses())()
+    device.synchronize()
+    return trap.check()
+
+

@@ -10,6 +10,7 @@ import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import cache
 from typing import TYPE_CHECKING
 
 from autotune.candidate import LaunchPlan
@@ -18,25 +19,32 @@ from autotune.device.cuda_errors import failure
 from autotune.device.gpu_device import GpuDevice
 from autotune.device.measure import Bind, BufferSets, compare_calls, measure_call
 from autotune.device.messages import (
+    CUBLAS,
+    CUBLASLT,
     Baseline,
+    ChooseRoutine,
     Compare,
     Hello,
     Inspect,
     ListDevices,
     Measure,
     Prepare,
+    Routine,
+    RoutineChoice,
     Stats,
     Verify,
+    VerifyRoutine,
     WorkerStats,
     Workload,
 )
-from autotune.device.verify import Trap, verify_run
+from autotune.device.verify import Trap, verify_call, verify_run
 from autotune.errors import InputError, StageFailure
-from autotune.records import ClockReading
+from autotune.records import ClockReading, Status
 from autotune.trial import Timed
 
 if TYPE_CHECKING:
     from autotune.device.cublas import Cublas
+    from autotune.device.cublaslt import CublasLt, LtCandidate
     from autotune.device.cuda_device import CudaDevice
 
 KEPT_WORKLOADS = 4
@@ -52,14 +60,17 @@ class Worker:
         device: GpuDevice,
         vendor: Callable[[], Cublas],
         read_clocks: Callable[[], ClockReading | None],
+        vendor_lt: Callable[[], CublasLt],
     ) -> None:
-        """`vendor` makes the library's handle when it is first needed."""
+        """`vendor` and `vendor_lt` make the libraries' handles when they are first needed."""
         self._device = device
-        self._vendor = vendor
+        self._vendor = cache(vendor)
+        self._vendor_lt = cache(vendor_lt)
         self._read_clocks = read_clocks
         self._traps: OrderedDict[Workload, Trap] = OrderedDict()
-        self._sets: dict[Workload, BufferSets] = {}
-        self._cublas: Cublas | None = None
+        self._sets: OrderedDict[Workload, BufferSets] = OrderedDict()
+        self._latest: tuple[CompiledKernel, object] | None = None
+        self._kept = ExitStack()
         self.requests = 0
 
     def handle(self, message: object) -> object:
@@ -75,15 +86,19 @@ class Worker:
                 return self._measure(message)
             case Compare():
                 return self._compare(message)
+            case VerifyRoutine(routine=routine, workload=workload):
+                return verify_call(self._device, self._routine(routine, workload), self._trap(workload))
+            case ChooseRoutine():
+                return self._choose(message)
             case Baseline(workload=workload, protocol=protocol):
                 timed = measure_call(
                     self._device,
-                    self._routine(workload),
+                    self._routine(CUBLAS, workload),
                     self._buffers(workload),
                     protocol,
                     read_clocks=self._read_clocks,
                 )
-                return self._with_vendor_notes(timed)
+                return self._with_notes(CUBLAS, timed)
             case Inspect(run=run):
                 with self._device.loaded(run.kernel) as function:
                     return self._device.inspect(function, run.launch)
@@ -107,13 +122,47 @@ class Worker:
             for run, workload in zip(message.runs, message.workloads, strict=True):
                 function = stack.enter_context(self._device.loaded(run.kernel))
                 contestants.append((_bind(self._device, function, run.launch), kept[workload]))
-            if message.baseline:
+            for routine in message.routines:
                 first = message.workloads[0]
-                contestants.append((self._routine(first), kept[first]))
+                contestants.append((self._routine(routine, first), kept[first]))
             times = compare_calls(self._device, contestants, message.protocol, self._read_clocks)
-        if message.baseline:
-            times[-1] = self._with_vendor_notes(times[-1])
-        return times
+        runs = len(message.runs)
+        named = zip(message.routines, times[runs:], strict=True)
+        return times[:runs] + [self._with_notes(routine, timed) for routine, timed in named]
+
+    def _choose(self, message: ChooseRoutine) -> RoutineChoice:
+        workload, library = message.workload, self._vendor_lt()
+        sets = self._buffers(workload)
+        tried: list[tuple[str, float | None]] = []
+        best: tuple[float, LtCandidate] | None = None
+        for candidate in library.candidates(workload, sets.addresses(0), message.count):
+            routine = Routine(CUBLASLT, candidate.algorithm)
+            try:
+                timed = measure_call(
+                    self._device,
+                    self._routine(routine, workload),
+                    sets,
+                    message.protocol,
+                    best[0] if best else None,
+                    self._read_clocks,
+                )
+            except StageFailure as failure:
+                if failure.status is not Status.LAUNCH_ERROR:
+                    raise
+                tried.append((candidate.text, None))
+                continue
+            time_ms = timed.measurement.time_ms
+            tried.append((candidate.text, time_ms))
+            if best is None or time_ms < best[0]:
+                best = time_ms, candidate
+        if best is None:
+            raise StageFailure(Status.LAUNCH_ERROR, f"cublasLt refuses all of its {len(tried)} candidates")
+        chosen = best[1]
+        note = (
+            f"cublasLt {library.version} in FP32, fastest of {len(tried)} candidates of its heuristic: "
+            f"{chosen.text}, {chosen.workspace_bytes} B of workspace"
+        )
+        return RoutineChoice(Routine(CUBLASLT, chosen.algorithm, (note,)), tuple(tried))
 
     def _trap(self, workload: Workload) -> Trap:
         trap = self._traps.pop(workload, None)
@@ -149,15 +198,24 @@ class Worker:
             sets = self._sets[workload] = BufferSets(self._device, workload)
         return sets
 
-    def _routine(self, workload: Workload) -> Bind:
-        if self._cublas is None:
-            self._cublas = self._vendor()
-        cublas = self._cublas
+    def _make_room_for_sets(self) -> None:
+        allowed = self._device.free_bytes() * KEPT_SHARE
+        while self._sets and (
+            len(self._sets) >= KEPT_WORKLOADS or sum(sets.nbytes for sets in self._sets.values()) > allowed
+        ):
+            self._sets.popitem(last=False)
+        self._device.release()
+
+    def _routine(self, routine: Routine, workload: Workload) -> Bind:
+        if routine.name == CUBLASLT:
+            library = self._vendor_lt()
+            return lambda addresses: library.bind(workload, routine.algorithm, addresses)
+        cublas = self._vendor()
         return lambda addresses: cublas.bind(workload, addresses)
 
-    def _with_vendor_notes(self, timed: Timed) -> Timed:
-        assert self._cublas is not None
-        return Timed(timed.measurement, timed.dropped, self._cublas.notes + timed.notes)
+    def _with_notes(self, routine: Routine, timed: Timed) -> Timed:
+        how = routine.notes or self._vendor().notes
+        return Timed(timed.measurement, timed.dropped, how + timed.notes)
 
 
 def _bind(device: GpuDevice, function: object, launch: LaunchPlan) -> Bind:
@@ -221,3 +279,10 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+def _open_cublaslt(device: CudaDevice) -> CublasLt:
+    from autotune.device.cublas import WORKSPACE_BYTES
+    from autotune.device.cublaslt import CublasLt
+
+    return CublasLt(device.stream, device.allocate(WORKSPACE_BYTES), device.address)
+
+

@@ -41,20 +41,108 @@ class FakeCublasLibrary:
     def cublasSgemm_v2(self, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
         if min(m, n, k) < 0 or lda < m or ldb < k or ldc < m:
             return 7
+        multiply(self.gpu, "cublas", (m, n, k), alpha, (a, lda), (b, ldb), beta, (c, ldc))
+        return 0
 
-        def column_major(address, rows, columns, ld):
-            return (
-                self.gpu.at(pointer(address), 4 * ld * columns).view(np.float32).reshape(columns, ld).T[:rows]
-            )
 
-        def run(*_):
-            x, y = column_major(a, m, k, lda), column_major(b, k, n, ldb)
-            out = column_major(c, m, n, ldc)
-            scale, keep = (
-                np.float32(ctypes.cast(v, ctypes.POINTER(ctypes.c_float))[0]) for v in (alpha, beta)
-            )
+def multiply(gpu, entry, sizes, alpha, a, b, beta, c, spoilt=False):
+    """Queues the product of column-major matrices, each an address and a leading dimension."""
+    m, n, k = sizes
+
+    def column_major(matrix, rows, columns):
+        address, ld = matrix
+        return gpu.at(pointer(address), 4 * ld * columns).view(np.float32).reshape(columns, ld).T[:rows]
+
+    def run(*_):
+        x, y = column_major(a, m, k), column_major(b, k, n)
+        out = column_major(c, m, n)
+        scale, keep = (np.float32(ctypes.cast(v, ctypes.POINTER(ctypes.c_float))[0]) for v in (alpha, beta))
+        if not spoilt:
             out[...] = scale * (x @ y) + (keep * out if keep else 0)
 
-        self.gpu.kernels["cublas"] = run
-        self.gpu.bind("cublas", None, {})()
+    gpu.kernels[entry] = run
+    gpu.bind(entry, None, {})()
+
+
+class FakeCublasLtLibrary:
+    """Offers five algorithms: the third is refused when called, the fifth by its state in the list.
+
+    Objects of the library are numbers; structures are read through the addresses given, as the real one does.
+    """
+
+    def __init__(self, gpu):
+        self.gpu = gpu
+        self.objects = []
+        self.attributes = {}
+        self.spoilt = False
+
+    def _made(self, out, thing):
+        self.objects.append(thing)
+        out._obj.value = len(self.objects)
+        return 0
+
+    def _get(self, handle):
+        return self.objects[pointer(handle) - 1]
+
+    def cublasLtGetVersion(self):
+        return 130002
+
+    def cublasLtCreate(self, handle):
+        return self._made(handle, "handle")
+
+    def cublasLtMatmulDescCreate(self, out, compute, scale):
+        return self._made(out, ("operation", compute, scale))
+
+    def cublasLtMatmulPreferenceCreate(self, out):
+        return self._made(out, "preference")
+
+    def cublasLtMatmulPreferenceDestroy(self, preference):
+        return 0
+
+    def cublasLtMatmulPreferenceSetAttribute(self, preference, attribute, value, size):
+        wanted = 8 if attribute == 1 else 4
+        if pointer(size) != wanted:
+            return 7
+        self.attributes[attribute] = value._obj.value
+        return 0
+
+    def cublasLtMatrixLayoutCreate(self, out, kind, rows, columns, pitch):
+        if kind != 0 or pointer(pitch) < pointer(rows):
+            return 7
+        return self._made(out, (pointer(rows), pointer(columns), pointer(pitch)))
+
+    def cublasLtMatmulAlgoGetHeuristic(
+        self, handle, operation, a, b, c, d, preference, count, results, found
+    ):
+        assert self._get(operation) == ("operation", 68, 0)
+        found._obj.value = min(count, 5)
+        for number in range(found._obj.value):
+            # 96 bytes each: the algorithm in 64, then workspace, state, waves and four reserved words.
+            offset = ctypes.addressof(results) + 96 * number
+            words = (ctypes.c_uint64 * 12).from_address(offset)
+            words[0] = number
+            words[8] = 1000 * number
+            words[9] = 15 if number == 4 else 0
+        return 0
+
+    def cublasLtMatmulAlgoConfigGetAttribute(self, algorithm, attribute, value, size, written):
+        known = {0: algorithm._obj.data[0], 1: 20 + algorithm._obj.data[0]}
+        if attribute not in known:
+            return 15
+        value._obj.value = known[attribute]
+        return 0
+
+    def cublasLtMatmul(
+        self, handle, operation, alpha, a, a_layout, b, b_layout, beta, c, c_layout, d, d_layout, algorithm,
+        workspace, workspace_bytes, stream,
+    ):  # fmt: skip
+        number = algorithm._obj.data[0]
+        if number == 2 or pointer(c) != pointer(d):
+            return 15
+        (m, k, lda), (k2, n, ldb), (m2, n2, ldc) = map(self._get, (a_layout, b_layout, d_layout))
+        if (m, n, k) != (m2, n2, k2):
+            return 7
+        multiply(
+            self.gpu, f"cublaslt {number}", (m, n, k), alpha, (a, lda), (b, ldb), beta, (d, ldc), self.spoilt
+        )
         return 0

@@ -4,12 +4,13 @@ import os
 import signal
 import time
 
-from fakes.cublas import FakeCublasLibrary
+from fakes.cublas import FakeCublasLibrary, FakeCublasLtLibrary
 from fakes.devices import facts
 from fakes.gpu import FakeGpu, right
 
 from autotune.child.serve import serve
 from autotune.device.cublas import Cublas
+from autotune.device.cublaslt import CublasLt
 from autotune.device.messages import Hello
 from autotune.device.worker import Worker
 
@@ -25,7 +26,10 @@ def crash(*_):
 def main():
     gpu = FakeGpu({"right": right, "hang": hang, "crash": crash, "wrong": lambda *_: None})
     worker = Worker(
-        gpu, lambda: Cublas(7, gpu.allocate(64), gpu.address, FakeCublasLibrary(gpu)), lambda: None
+        gpu,
+        lambda: Cublas(7, gpu.allocate(64), gpu.address, FakeCublasLibrary(gpu)),
+        lambda: None,
+        lambda: CublasLt(7, gpu.allocate(64), gpu.address, FakeCublasLtLibrary(gpu)),
     )
     serve(lambda message: facts("0000:18:00") if isinstance(message, Hello) else worker.handle(message))
 
