@@ -51,15 +51,16 @@ class Place:
         flat = arena[self.start : self.start + self.nbytes].view(self.plan.dtype)
         if not self.plan.shape:
             return flat[:1].reshape(())
-        padded = flat.reshape(*self.plan.shape[:-1], self.plan.pitch)
+        padded = flat.reshape(*self.plan.stored_shape[:-1], self.plan.pitch)
         view: Array = padded[..., : self.columns]
-        return view
+        return view.swapaxes(-1, -2) if self.plan.transposed else view
 
     def describe(self, byte: int) -> str:
         """What of this array lies at a byte of the arena, for messages."""
         row, rest = divmod((byte - self.start) // self.item_bytes, self.plan.pitch)
         if rest < self.columns:
-            return f"element [{row}, {rest}] of {self.plan.name}"
+            place = (rest, row) if self.plan.transposed else (row, rest)
+            return f"element {list(place)} of {self.plan.name}"
         return f"the padding behind row {row} of {self.plan.name}"
 
 
@@ -97,8 +98,9 @@ def lay_out(buffers: Sequence[BufferPlan], *, guarded: bool) -> Layout:
     position = 0
     for plan in buffers:
         item_bytes = np.dtype(plan.dtype).itemsize
-        columns = plan.shape[-1] if plan.shape else 1
-        rows = int(np.prod(plan.shape[:-1], dtype=np.int64)) if plan.shape else 1
+        shape = plan.stored_shape
+        columns = shape[-1] if shape else 1
+        rows = int(np.prod(shape[:-1], dtype=np.int64)) if shape else 1
         if plan.pitch < columns:
             raise InputError(
                 f"a row of {columns} elements does not fit a pitch of {plan.pitch}",

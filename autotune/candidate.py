@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.config import Config
+from autotune.config import Config, Value
 from autotune.gpu import GpuSpec
 from autotune.problem import Problem
 from autotune.records import Resources
@@ -52,7 +52,10 @@ class CompiledKernel:
 
 @dataclass(frozen=True)
 class BufferPlan:
-    """One array argument in memory: rows of `pitch` elements, starting `offset` elements past a 256-byte boundary."""
+    """One array argument in memory: rows of `pitch` elements, starting `offset` elements past a 256-byte boundary.
+
+    Where it lies `transposed`, the rows in memory are the columns of `shape`'s last two dimensions.
+    """
 
     name: str
     role: str
@@ -60,6 +63,17 @@ class BufferPlan:
     dtype: str
     pitch: int
     offset: int
+    transposed: bool = False
+
+    @property
+    def stored_shape(self) -> tuple[int, ...]:
+        """The dimensions as they lie in memory, the contiguous one last."""
+        return stored(self.shape, self.transposed)
+
+
+def stored(shape: tuple[int, ...], transposed: bool) -> tuple[int, ...]:
+    """The dimensions in memory of an array of this shape."""
+    return (*shape[:-2], shape[-1], shape[-2]) if transposed else shape
 
 
 @dataclass(frozen=True)
@@ -72,14 +86,24 @@ class ScalarPlan:
 
 
 @dataclass(frozen=True)
+class ScratchPlan:
+    """Device memory for one launch, zero before it and zero again after it; a null pointer where it has no bytes."""
+
+    name: str
+    nbytes: int
+
+
+@dataclass(frozen=True)
 class LaunchPlan:
     """Numbers of one launch; plain data that crosses to the worker process."""
 
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     dynamic_smem_bytes: int
-    arguments: tuple[BufferPlan | ScalarPlan, ...]
+    arguments: tuple[BufferPlan | ScalarPlan | ScratchPlan, ...]
     """In the order of the kernel's signature."""
+    facts: tuple[tuple[str, Value], ...] = ()
+    """What a reference is told beside arrays and scalars: the problem's classes and the spec's constants."""
 
     @property
     def threads(self) -> int:
@@ -95,6 +119,12 @@ class LaunchPlan:
     def buffers(self) -> tuple[BufferPlan, ...]:
         """The array arguments in order."""
         return tuple(argument for argument in self.arguments if isinstance(argument, BufferPlan))
+
+    @property
+    def scratch(self) -> ScratchPlan | None:
+        """The scratch argument; None where there is none or where it has no bytes."""
+        plans = (argument for argument in self.arguments if isinstance(argument, ScratchPlan))
+        return next((plan for plan in plans if plan.nbytes), None)
 
 
 @dataclass(frozen=True)

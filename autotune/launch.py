@@ -5,13 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from autotune.candidate import BufferPlan, Candidate, CompiledKernel, LaunchPlan, Runnable, ScalarPlan
+from autotune.candidate import (
+    BufferPlan,
+    Candidate,
+    CompiledKernel,
+    LaunchPlan,
+    Runnable,
+    ScalarPlan,
+    ScratchPlan,
+    stored,
+)
 from autotune.config import Config, Value
 from autotune.errors import InputError
 from autotune.expressions import Expression
 from autotune.gpu import GpuSpec
 from autotune.problem import Problem
-from autotune.spec.kernel_spec import ArrayArgument, KernelSpec, PitchArgument, ScalarArgument, SizeArgument
+from autotune.spec.kernel_spec import (
+    ArrayArgument,
+    KernelSpec,
+    PitchArgument,
+    ScalarArgument,
+    ScratchArgument,
+    SizeArgument,
+)
 
 WIDEST_ACCESS_BYTES = 16
 """The widest a thread loads or stores at once: alignment beyond it changes nothing."""
@@ -25,10 +41,15 @@ def config_names(
 ) -> dict[str, Value]:
     """Every name an expression of this spec may ask for, with its value.
 
-    Parameters, GPU names and derived names; with a problem also its sizes, classes and the variants of both.
+    Parameters, constants, GPU and derived names; with a problem also its sizes, classes and the variants of both.
     Raises InputError where a derived name or variant cannot be evaluated.
     """
-    names: dict[str, Value] = {**gpu.names(), **(problem.names() if problem else {}), **config}
+    names: dict[str, Value] = {
+        **gpu.names(),
+        **spec.constants,
+        **(problem.names() if problem else {}),
+        **config,
+    }
     for name, expression in spec.derived.items():
         names[name] = expression.evaluate(names)
     if problem is not None:
@@ -44,18 +65,22 @@ def plan_launch(spec: KernelSpec, problem: Problem, config: Config, gpu: GpuSpec
         grid=dimensions(spec.launch.grid, names, "launch.grid"),
         block=dimensions(spec.launch.block, names, "launch.block"),
         dynamic_smem_bytes=whole_number(spec.launch.smem, names, "launch.smem"),
-        arguments=plan_arguments(spec, problem),
+        arguments=plan_arguments(spec, problem, names),
+        facts=(*problem.classes, *spec.constants.items()),
     )
 
 
-def plan_arguments(spec: KernelSpec, problem: Problem) -> tuple[BufferPlan | ScalarPlan, ...]:
-    """What the kernel gets, in the order of its signature: the same for every config.
+def plan_arguments(
+    spec: KernelSpec, problem: Problem, names: Mapping[str, Value] | None = None
+) -> tuple[BufferPlan | ScalarPlan | ScratchPlan, ...]:
+    """What the kernel gets, in the order of its signature.
 
-    Raises InputError where a number is out of the range of its type.
+    The same for every config, apart from scratch memory, whose size may need the config's `names`; without them it
+    has none. Raises InputError where a number is out of the range of its type.
     """
     buffers = {array.name: buffer_layout(array, problem) for array in spec.arrays}
     pitches = pitch_values(spec, problem)
-    arguments: list[BufferPlan | ScalarPlan] = []
+    arguments: list[BufferPlan | ScalarPlan | ScratchPlan] = []
     for argument in spec.arguments:
         match argument:
             case ArrayArgument(name=name):
@@ -66,6 +91,9 @@ def plan_arguments(spec: KernelSpec, problem: Problem) -> tuple[BufferPlan | Sca
                 arguments.append(_scalar(name, dict(problem.sizes)[name], "int32"))
             case PitchArgument(name=name):
                 arguments.append(_scalar(name, pitches[name], "int32"))
+            case ScratchArgument(name=name, bytes=size):
+                nbytes = whole_number(size, names, f"arguments.{name}.bytes") if names is not None else 0
+                arguments.append(ScratchPlan(name, nbytes))
     return tuple(arguments)
 
 
@@ -102,7 +130,8 @@ def buffer_layout(array: ArrayArgument, problem: Problem) -> BufferPlan:
     shape = tuple(
         whole_number(size, problem.names(), f"arguments.{array.name}.shape") for size in array.shape
     )
-    row = max(1, shape[-1] if shape else 1)
+    transposed = is_transposed(array, problem)
+    row = max(1, stored(shape, transposed)[-1] if shape else 1)
     align = dict(problem.classes).get(array.align, 1) if array.align else 1
     if isinstance(align, bool) or not isinstance(align, int) or align < 1:
         raise InputError(f"an alignment is a number of elements, got {align!r}", key=array.align)
@@ -114,7 +143,13 @@ def buffer_layout(array: ArrayArgument, problem: Problem) -> BufferPlan:
         dtype=array.dtype,
         pitch=-(-row // align) * align,
         offset=align if array.align and align < widest else 0,
+        transposed=transposed,
     )
+
+
+def is_transposed(array: ArrayArgument, problem: Problem) -> bool:
+    """Whether the array lies with its last two dimensions exchanged."""
+    return bool(array.transposed) and dict(problem.classes)[array.transposed] == "t"
 
 
 def pitch_values(spec: KernelSpec, problem: Problem) -> dict[str, int]:

@@ -120,7 +120,7 @@ def check_cost(spec: KernelSpec) -> None:
 
 def config_columns(spec: KernelSpec, gpu: GpuSpec, problem: Problem, configs: Sequence[Config]) -> Columns:
     """`launch.config_names` for many configs at once: an array for each name that varies."""
-    columns: Columns = {**gpu.names(), **problem.names()}
+    columns: Columns = {**gpu.names(), **spec.constants, **problem.names()}
     for name in spec.parameter_names:
         columns[name] = as_column([config[name] for config in configs])
     for name, expression in spec.derived.items():

@@ -34,7 +34,14 @@ def make_problem(
         if name not in known:
             rule = f"{spec.name} has no problem class {name!r}"
             raise InputError(rule, key="classes", nearest=nearest_name(name, known))
-    names: dict[str, Value] = {**named, **_pitches(spec, named)}
+    # How arrays lie decides what their packed pitches are, and these what the other classes of a plain call are.
+    layouts = {array.transposed for array in spec.arrays if array.transposed}
+    names: dict[str, Value] = {}
+    for problem_class in spec.problem.classes:
+        if problem_class.name in layouts:
+            value = asked.get(problem_class.name, problem_class.default.evaluate(named))
+            names[problem_class.name] = _class_value(problem_class, value)
+    names |= {**named, **_pitches(spec, {**named, **names})}
     chosen: dict[str, Value] = {}
     for problem_class in spec.problem.classes:
         name = problem_class.name
@@ -75,7 +82,7 @@ def bytes_moved(spec: KernelSpec, problem: Problem) -> float:
 
 def packed_pitches(spec: KernelSpec, problem: Problem) -> dict[str, int]:
     """Leading dimensions by name, in elements, where the rows of every array follow without gaps."""
-    return _pitches(spec, dict(problem.sizes))
+    return _pitches(spec, problem.names())
 
 
 def _named_sizes(spec: KernelSpec, sizes: Sizes) -> dict[str, int]:
@@ -110,7 +117,8 @@ def _pitches(spec: KernelSpec, sizes: Mapping[str, Value]) -> dict[str, int]:
     pitches: dict[str, int] = {}
     for array in spec.arrays:
         if array.pitch:
-            width = array.shape[-1].evaluate(sizes)
+            exchanged = bool(array.transposed) and sizes[array.transposed] == "t"
+            width = array.shape[-2 if exchanged else -1].evaluate(sizes)
             assert isinstance(width, int)
             pitches[array.pitch] = max(width, pitches.get(array.pitch, 0))
     return pitches

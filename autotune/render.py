@@ -63,6 +63,7 @@ def check_template(spec: KernelSpec, gpu: GpuSpec) -> None:
     """
     classes = [problem_class.name for problem_class in spec.problem.classes]
     own = [*spec.problem.sizes, *classes, *spec.parameter_names, *spec.derived, *spec.variants]
+    own += spec.constants
     for template in _reached_templates(spec):
         _check_names(template, [*own, *gpu.names()])
 
@@ -84,14 +85,15 @@ def kernel_hash(spec: KernelSpec) -> str:
     they make the space, see `autotune.spec.load.space_hash`.
     """
     used = _used_names(spec)
-    expressions = {**spec.derived, **spec.variants}
+    texts = {name: expression.text for name, expression in {**spec.derived, **spec.variants}.items()}
+    texts |= {name: value_text(value) for name, value in spec.constants.items()}
     parts = {
         "templates": [[template.name, template.text] for template in _reached_templates(spec)],
         "entry": spec.entry,
         "dtype": spec.problem.dtype,
         "launch": [expression.text for expression in _launch_expressions(spec)],
         "arguments": [_argument_parts(argument) for argument in spec.arguments],
-        "names": {name: expressions[name].text for name in expressions if name in used},
+        "names": {name: text for name, text in texts.items() if name in used},
     }
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
@@ -240,21 +242,17 @@ def _launch_expressions(spec: KernelSpec) -> Iterator[Expression]:
     yield from spec.launch.grid
     yield from spec.launch.block
     yield spec.launch.smem
+    if spec.scratch:
+        yield spec.scratch.bytes
 
 
 def _argument_parts(argument: object) -> list[object]:
     match argument:
         case ArrayArgument():
             shape = [size.text for size in argument.shape]
-            return [
-                "array",
-                argument.name,
-                argument.role,
-                shape,
-                argument.dtype,
-                argument.pitch,
-                argument.align,
-            ]
+            parts: list[object] = ["array", argument.name, argument.role, shape, argument.dtype]
+            parts += [argument.pitch, argument.align]
+            return [*parts, argument.transposed] if argument.transposed else parts
         case ScalarArgument():
             return ["scalar", argument.name, argument.dtype, argument.value.text]
         case _:

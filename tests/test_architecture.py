@@ -19,7 +19,7 @@ LINES = (
     ("gpu", "gpu_tables", "problems", "space", "suites"),
     ("candidate", "references"),
     ("launch", "occupancy", "banks", "buffers"),
-    ("legality", "model"),
+    ("legality", "model", "starts"),
     ("render", "explain"),
     ("compile", "cpu"),
     ("trial", "thorough"),

@@ -4,6 +4,7 @@
 
 #include <sys/mman.h>
 
+#include <string>
 #include <type_traits>
 
 #include "host.hpp"
@@ -72,6 +73,24 @@ struct Buffer {
   }
 };
 
+// Scratch memory: zero before the launch, and the kernel has to leave it so. A null pointer where it has no bytes.
+struct Scratch {
+  std::size_t bytes;
+  char* memory = nullptr;
+
+  explicit Scratch(std::FILE* file) : bytes(read_integer(file)) {
+    void* allocated = nullptr;
+    if (bytes && posix_memalign(&allocated, 256, bytes)) fail("no memory");
+    if (bytes) std::memset(allocated, 0, bytes);
+    memory = static_cast<char*>(allocated);
+  }
+  void check() const {
+    for (std::size_t i = 0; i < bytes; ++i) {
+      if (memory[i]) fail(("the kernel left its scratch memory dirty at byte " + std::to_string(i)).c_str());
+    }
+  }
+};
+
 template <class... Arguments, std::size_t... I>
 void run(void (*kernel)(Arguments...), const std::vector<void*>& values, dim3 grid, dim3 block, std::size_t smem_bytes,
          std::index_sequence<I...>) {
@@ -88,19 +107,25 @@ int launch_from_file(void (*kernel)(Arguments...), const char* input, const char
   if (count != sizeof...(Arguments)) fail("the kernel takes another number of arguments than the launch gives");
 
   std::deque<Buffer> buffers;
+  std::deque<Scratch> scratch;
   std::deque<std::int64_t> scalars;  // as raw bits
   std::deque<char*> pointers;
   std::vector<void*> values;
   for (std::size_t i = 0; i < count; ++i) {
-    if (read_integer(file)) {
-      buffers.emplace_back(file);
-      values.push_back(&pointers.emplace_back(buffers.back().row(0)));
-    } else {
-      values.push_back(&scalars.emplace_back(read_integer(file)));
+    switch (read_integer(file)) {
+      case 0: values.push_back(&scalars.emplace_back(read_integer(file))); break;
+      case 1:
+        buffers.emplace_back(file);
+        values.push_back(&pointers.emplace_back(buffers.back().row(0)));
+        break;
+      default:
+        scratch.emplace_back(file);
+        values.push_back(&pointers.emplace_back(scratch.back().memory));
     }
   }
   std::fclose(file);
   run(kernel, values, grid, block, smem_bytes, std::index_sequence_for<Arguments...>());
+  for (const Scratch& each : scratch) each.check();
 
   file = std::fopen(output, "wb");
   if (!file) fail("cannot open the result file");

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.candidate import BufferPlan, LaunchPlan, ScalarPlan, Source
+from autotune.candidate import BufferPlan, LaunchPlan, ScalarPlan, ScratchPlan, Source
 from autotune.cpu.build import EXCERPT_CHARS, Sanitize, build
 from autotune.errors import StageFailure
 from autotune.records import Status
@@ -43,7 +43,8 @@ def run_on_cpu(
 
     Buffers get the pitch and alignment of the plan and end with their last element. With `sanitize`
     "address", an access outside the elements or past the alignment is found; with "thread", races between the
-    threads of a block. Raises StageFailure: `wrong_result` for a race, `timeout`, and `crashed` otherwise.
+    threads of a block. Raises StageFailure: `wrong_result` for a race and for scratch memory that is not left zero,
+    `timeout`, and `crashed` otherwise.
     """
     if launch.empty:
         return {plan.name: arrays[plan.name].copy() for plan in launch.buffers if plan.role != "in"}
@@ -64,10 +65,15 @@ def _packed(launch: LaunchPlan, arrays: Mapping[str, npt.NDArray[Any]]) -> bytes
             value = np.array(argument.value, dtype=argument.dtype).tobytes()
             parts.append(struct.pack("<q", 0) + value.ljust(8, b"\0"))
             continue
+        if isinstance(argument, ScratchPlan):
+            parts.append(struct.pack("<2q", 2, argument.nbytes))
+            continue
         rows, columns, item = _extent(argument)
-        array = np.ascontiguousarray(arrays[argument.name], dtype=argument.dtype)
+        array = np.asarray(arrays[argument.name], dtype=argument.dtype)
         if array.shape != argument.shape:
             raise ValueError(f"{argument.name}: the launch has shape {argument.shape}, got {array.shape}")
+        if argument.transposed:
+            array = array.swapaxes(-1, -2)
         layout = (rows, columns * item, argument.pitch * item, argument.offset * item)
         parts.append(struct.pack("<5q", 1, *layout) + array.tobytes())
     return b"".join(parts)
@@ -80,17 +86,17 @@ def _outputs(launch: LaunchPlan, data: bytes) -> dict[str, npt.NDArray[Any]]:
         rows, columns, item = _extent(plan)
         end = position + rows * columns * item
         if plan.role != "in":
-            outputs[plan.name] = (
-                np.frombuffer(data[position:end], dtype=plan.dtype).reshape(plan.shape).copy()
-            )
+            lies = np.frombuffer(data[position:end], dtype=plan.dtype).reshape(plan.stored_shape).copy()
+            outputs[plan.name] = lies.swapaxes(-1, -2) if plan.transposed else lies
         position = end
     return outputs
 
 
 def _extent(plan: BufferPlan) -> tuple[int, int, int]:
     """Rows, elements of a row and bytes of an element."""
-    columns = plan.shape[-1] if plan.shape else 1
-    rows = int(np.prod(plan.shape[:-1], dtype=np.int64))
+    shape = plan.stored_shape
+    columns = shape[-1] if shape else 1
+    rows = int(np.prod(shape[:-1], dtype=np.int64))
     return rows, columns, np.dtype(plan.dtype).itemsize
 
 
@@ -112,7 +118,8 @@ def _run(command: list[str], limit_s: float, code: str) -> None:
         return
     report = _REPORT.search(done.stderr)
     excerpt = _readable((report[0] if report else done.stderr).strip(), code)[:EXCERPT_CHARS]
-    status = Status.WRONG_RESULT if "ThreadSanitizer: data race" in excerpt else Status.CRASHED
+    wrong = "ThreadSanitizer: data race" in excerpt or "scratch memory dirty" in excerpt
+    status = Status.WRONG_RESULT if wrong else Status.CRASHED
     raise StageFailure(status, excerpt or f"the kernel ended with status {done.returncode}")
 
 

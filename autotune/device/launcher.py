@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.candidate import BufferPlan, CompiledKernel, LaunchPlan
+from autotune.candidate import CompiledKernel, LaunchPlan, ScalarPlan, ScratchPlan
 from autotune.device.cuda_errors import failure
 
 
@@ -23,13 +23,24 @@ class Packed:
     @classmethod
     def of(cls, launch: LaunchPlan, addresses: Mapping[str, int]) -> Packed:
         """Scalars in their types, arrays by their addresses, in the order of the signature."""
-        values = tuple(
-            np.array(addresses[argument.name], dtype=np.uint64)
-            if isinstance(argument, BufferPlan)
-            else np.array(argument.value, dtype=argument.dtype)
-            for argument in launch.arguments
-        )
-        return cls(np.array([value.ctypes.data for value in values], dtype=np.uintp), values)
+        values: list[npt.NDArray[Any]] = []
+        for argument in launch.arguments:
+            if isinstance(argument, ScalarPlan):
+                values.append(np.array(argument.value, dtype=argument.dtype))
+            elif isinstance(argument, ScratchPlan) and not argument.nbytes:
+                values.append(np.array(0, dtype=np.uint64))
+            else:
+                values.append(np.array(addresses[argument.name], dtype=np.uint64))
+        return cls(np.array([value.ctypes.data for value in values], dtype=np.uintp), tuple(values))
+
+    def at(self, launch: LaunchPlan, addresses: Mapping[str, int]) -> Packed:
+        """The same arguments with the arrays elsewhere: cheaper than packing all of them anew."""
+        pointers, values = self.pointers.copy(), list(self.values)
+        for place, argument in enumerate(launch.arguments):
+            if argument.name in addresses:
+                values[place] = np.array(addresses[argument.name], dtype=np.uint64)
+                pointers[place] = values[place].ctypes.data
+        return Packed(pointers, tuple(values))
 
     @property
     def address(self) -> int:

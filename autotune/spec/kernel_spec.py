@@ -11,7 +11,7 @@ from pathlib import Path
 
 from autotune.config import Config, Value
 from autotune.expressions import Expression
-from autotune.spec.names import check_distinct, check_identifier, checked_values
+from autotune.spec.names import check_distinct, check_kernel_name, checked_values
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,14 @@ class ArrayArgument:
     name: str
     role: str
     shape: tuple[Expression, ...]
-    """Over the sizes; row-major, the last dimension is contiguous."""
+    """Over the sizes, and over classes where there is no pitch; row-major, the last dimension is contiguous."""
     dtype: str
     pitch: str = ""
     """Name of the leading dimension (elements from one row to the next); empty where rows are always packed."""
     align: str = ""
     """Name of the problem class that holds the alignment, in elements, of base pointer and pitch."""
+    transposed: str = ""
+    """Name of the problem class that is `t` where the last two dimensions lie exchanged in memory, else `n`."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,27 @@ class PitchArgument:
     name: str
 
 
-Argument = ArrayArgument | ScalarArgument | SizeArgument | PitchArgument
+@dataclass(frozen=True)
+class ScratchArgument:
+    """A pointer to device memory that is zero when the kernel starts and that the kernel leaves zero."""
+
+    name: str
+    bytes: Expression
+    """Over all names that a launch may use; where it is 0 the pointer is null."""
+
+
+Argument = ArrayArgument | ScalarArgument | SizeArgument | PitchArgument | ScratchArgument
+
+
+@dataclass(frozen=True)
+class Start:
+    """A configuration to begin with where nothing has been measured."""
+
+    name: str
+    when: Expression
+    """Over sizes, classes and GPU names: which problems it is for."""
+    config: Mapping[str, Value]
+    """What differs from the defaults."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +174,10 @@ class KernelSpec:
     metrics: Mapping[str, Expression] = field(default_factory=dict)
     """Over `flops`, `bytes`, `time_ns`, sizes and classes; e.g. `gflops: flops / time_ns`."""
     shared_accesses: tuple[SharedAccess, ...] = ()
+    constants: Mapping[str, Value] = field(default_factory=dict)
+    """Fixed values for the template, variants, launch and cost, which a spec that extends this one may replace."""
+    starts: tuple[Start, ...] = ()
+    """In order of preference, see `autotune.starts`."""
     cost: Mapping[str, Expression] = field(default_factory=dict)
     """Inputs of the performance model, see `autotune.model`; over parameters, derived names, sizes and classes."""
     source_file: Path | None = None
@@ -161,7 +187,7 @@ class KernelSpec:
 
     def __post_init__(self) -> None:
         """Raises InputError where a name cannot be one, or stands for two things."""
-        check_identifier(self.name)
+        check_kernel_name(self.name)
         check_distinct(
             [
                 ("problem.sizes", self.problem.sizes),
@@ -169,6 +195,7 @@ class KernelSpec:
                 ("parameters", self.parameter_names),
                 ("derived", self.derived),
                 ("variants", self.variants),
+                ("constants", self.constants),
             ]
         )
 
@@ -182,6 +209,11 @@ class KernelSpec:
         first = {parameter.name: parameter.values[0] for parameter in self.parameters}
         values = {**first, **self.defaults, **self.gpu_defaults.get(gpu_table, {})}
         return Config.of({name: values[name] for name in self.parameter_names})
+
+    @property
+    def scratch(self) -> ScratchArgument | None:
+        """The scratch argument, where there is one."""
+        return next((each for each in self.arguments if isinstance(each, ScratchArgument)), None)
 
     @property
     def arrays(self) -> tuple[ArrayArgument, ...]:

@@ -13,6 +13,7 @@ from autotune import paths
 from autotune.config import Value, value_text
 from autotune.errors import InputError, nearest_name
 from autotune.expressions import Expression
+from autotune.spec.extends import read_extended
 from autotune.spec.kernel_spec import (
     Argument,
     ArrayArgument,
@@ -24,15 +25,18 @@ from autotune.spec.kernel_spec import (
     ProblemSpec,
     Rule,
     ScalarArgument,
+    ScratchArgument,
     SharedAccess,
     SizeArgument,
+    Start,
 )
-from autotune.spec.names import GPU_NAMES, METRIC_NAMES, RESERVED, check_identifier
+from autotune.spec.names import GPU_NAMES, METRIC_NAMES, RESERVED, check_identifier, check_kernel_name
 from autotune.spec.shape import (
     ParameterShape,
     PitchShape,
     RuleShape,
     ScalarShape,
+    ScratchShape,
     SizeShape,
     SpecShape,
     validated,
@@ -77,14 +81,16 @@ def load_spec(name_or_path: str, folders: Sequence[Path] = ()) -> KernelSpec:
 
 
 def list_kernels(folders: Sequence[Path] = ()) -> list[str]:
-    """Names of all the kernels that can be loaded, sorted."""
-    roots = [*(Path(folder) / "configs" for folder in folders), paths.shipped("configs")]
-    return sorted({path.stem for root in roots for path in root.glob("kernels/*.yaml")})
+    """Names of all the kernels that can be loaded, sorted; those in a subfolder are called `folder/name`."""
+    roots = [Path(folder) / "configs" / "kernels" for folder in folders]
+    roots.append(paths.shipped("configs") / "kernels")
+    found = {path.relative_to(root).with_suffix("") for root in roots for path in root.rglob("*.yaml")}
+    return sorted((path.as_posix() for path in found), key=lambda name: ("/" in name, name))
 
 
 def read_spec(path: Path, folders: Sequence[Path] = ()) -> KernelSpec:
-    """The kernel in one YAML file."""
-    file = read_yaml(path)
+    """The kernel in one YAML file, with what it takes over from the kernel that it extends."""
+    file = read_extended(path, folders)
     return _Builder(file, validated(file)).spec(tuple(map(Path, folders)))
 
 
@@ -100,7 +106,8 @@ def space_hash(spec: KernelSpec) -> str:
 
 def _project_folder(path: Path) -> Path:
     folder = path.absolute().parent
-    return next((parent.parent for parent in (folder, folder.parent) if parent.name == "configs"), folder)
+    above = (folder, folder.parent, folder.parent.parent)
+    return next((parent.parent for parent in above if parent.name == "configs"), folder)
 
 
 @dataclass(frozen=True)
@@ -117,8 +124,9 @@ class _Builder:
         of_problem = [*problem.sizes, *(problem_class.name for problem_class in problem.classes)]
         arithmetic = [*own, *GPU_NAMES, *shape.derived]
         everywhere = [*arithmetic, *of_problem]
+        of_launch = [*everywhere, *shape.variants, *shape.constants]
         return KernelSpec(
-            name=self.identifier(("kernel",), shape.kernel),
+            name=self.kernel_name(shape.kernel),
             template=shape.template,
             entry=shape.entry,
             problem=problem,
@@ -132,9 +140,11 @@ class _Builder:
             derived=self.expressions("derived", shape.derived, [*own, *GPU_NAMES], in_order=True),
             constraints=self.rules("constraints", shape.constraints, everywhere),
             unpromising=self.rules("unpromising", shape.unpromising, everywhere),
-            variants=self.expressions("variants", shape.variants, everywhere),
-            launch=self.launch([*everywhere, *shape.variants]),
-            arguments=self.arguments(problem),
+            constants=shape.constants,
+            variants=self.expressions("variants", shape.variants, [*everywhere, *shape.constants]),
+            launch=self.launch(of_launch),
+            arguments=self.arguments(problem, of_launch),
+            starts=self.starts(parameters, [*of_problem, *GPU_NAMES]),
             reference=shape.reference,
             metrics=self.expressions("metrics", shape.metrics, [*METRIC_NAMES, *of_problem]),
             shared_accesses=tuple(
@@ -147,7 +157,7 @@ class _Builder:
                 )
                 for index, access in enumerate(shape.shared_accesses)
             ),
-            cost=self.expressions("cost", shape.cost, [*everywhere, *shape.variants]),
+            cost=self.expressions("cost", shape.cost, of_launch),
             source_file=self.file.path,
             folders=folders,
         )
@@ -163,6 +173,7 @@ class _Builder:
             (("parameters",), shape.parameters),
             (("derived",), shape.derived),
             (("variants",), shape.variants),
+            (("constants",), shape.constants),
         ]
         keys: list[tuple[Key, str]] = [
             (("problem", "sizes", index), name) for index, name in enumerate(shape.problem.sizes)
@@ -173,6 +184,13 @@ class _Builder:
             if name in taken:
                 raise self.file.error(key, f"the name {name!r} is taken by {taken[name]}")
             taken[name] = str(key[0]) if len(key) < 3 else f"problem.{key[1]}"
+
+    def kernel_name(self, name: str) -> str:
+        try:
+            check_kernel_name(name)
+        except InputError as error:
+            raise self.file.error(("kernel",), error.rule, error.nearest) from None
+        return name
 
     def identifier(self, key: Key, name: str) -> str:
         try:
@@ -250,7 +268,7 @@ class _Builder:
             tuple(classes),
         )
 
-    def arguments(self, problem: ProblemSpec) -> tuple[Argument, ...]:
+    def arguments(self, problem: ProblemSpec, of_launch: Sequence[str]) -> tuple[Argument, ...]:
         classes = [problem_class.name for problem_class in problem.classes]
         pitches = [pitch for entry in self.shape.arguments if (pitch := getattr(entry, "pitch", None))]
         result: list[Argument] = []
@@ -267,24 +285,67 @@ class _Builder:
             elif isinstance(entry, ScalarShape):
                 value = self.expression((*key, "value"), entry.value, [*problem.sizes, *classes])
                 result.append(ScalarArgument(self.identifier(key, entry.name), dtype, value))
+            elif isinstance(entry, ScratchShape):
+                size = self.expression((*key, "bytes"), entry.bytes, of_launch)
+                result.append(ScratchArgument(self.identifier(key, entry.name), size))
             else:
                 role = next(
                     role for role in ("in", "out", "inout") if role in self.file.data["arguments"][index]
                 )
                 shape = tuple(
-                    self.expression((*key, "shape", i), size, problem.sizes)
+                    self.expression(
+                        (*key, "shape", i), size, [*problem.sizes, *(() if entry.pitch else classes)]
+                    )
                     for i, size in enumerate(entry.shape)
                 )
                 if entry.align:
                     self.choice((*key, "align"), entry.align, classes, "a class of the problem")
+                if entry.transposed:
+                    self.check_transposed((*key, "transposed"), entry.transposed, problem, len(shape))
                 name = self.identifier((*key, role), entry.name)
-                result.append(ArrayArgument(name, role, shape, dtype, entry.pitch or "", entry.align or ""))
+                result.append(
+                    ArrayArgument(
+                        name,
+                        role,
+                        shape,
+                        dtype,
+                        entry.pitch or "",
+                        entry.align or "",
+                        entry.transposed or "",
+                    )
+                )
         names = [argument.name for argument in result]
         for index, name in enumerate(names):
             if name in names[:index]:
                 raise self.file.error(("arguments", index), f"an argument stands once, got {name!r} again")
         if not any(isinstance(argument, ArrayArgument) and argument.role != "in" for argument in result):
             raise self.file.error(("arguments",), "at least one array must be out or inout, got none")
+        if sum(isinstance(argument, ScratchArgument) for argument in result) > 1:
+            raise self.file.error(("arguments",), "a kernel has at most one scratch argument, got several")
+        return tuple(result)
+
+    def check_transposed(self, key: Key, name: str, problem: ProblemSpec, dimensions: int) -> None:
+        """Which of two ways an array lies is told by a class with the values n and t, for a plain call n."""
+        classes = {problem_class.name: problem_class for problem_class in problem.classes}
+        self.choice(key, name, list(classes), "a class of the problem")
+        if sorted(map(str, classes[name].values)) != ["n", "t"]:
+            raise self.file.error(key, f"{name} must be a class with the values n and t")
+        if classes[name].default.names:
+            raise self.file.error(
+                ("problem", "classes", name, "default"), "must be 'n' or 't', as it decides what pitches are"
+            )
+        if dimensions < 2:
+            raise self.file.error(key, "an array with fewer than two dimensions has no transpose")
+
+    def starts(self, parameters: Sequence[Parameter], names: Sequence[str]) -> tuple[Start, ...]:
+        result: list[Start] = []
+        for index, entry in enumerate(self.shape.starts):
+            key: Key = ("starts", index)
+            if entry.name in [start.name for start in result]:
+                raise self.file.error((*key, "name"), f"a name stands once, got {entry.name!r} again")
+            when = self.expression((*key, "when"), entry.when, names)
+            config = self.settings((*key, "config"), entry.config, parameters)
+            result.append(Start(entry.name, when, config))
         return tuple(result)
 
     # --- parameters

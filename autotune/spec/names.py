@@ -51,6 +51,17 @@ def check_identifier(name: str) -> None:
         raise InputError(f"a name must not be a word of the language, got {name!r}")
 
 
+def check_kernel_name(name: str) -> None:
+    """Raises InputError unless each part of `folder/name` can be a name; most kernels have one part."""
+    for part in name.split("/"):
+        try:
+            check_identifier(part)
+        except InputError as error:
+            raise InputError(
+                error.rule, nearest=name.replace(part, error.nearest) if error.nearest else ""
+            ) from None
+
+
 def checked_value(data: object) -> Value:
     """A value that a parameter or class may have, lists turned into tuples; else raises ValueError with the rule."""
     if isinstance(data, list | tuple) and data:

@@ -107,6 +107,7 @@ class _ArrayShape(Section):
     shape: Annotated[list[ExpressionText], Field(min_length=1)]
     pitch: Text | None = None
     align: Text | None = None
+    transposed: Text | None = None
     dtype: Text | None = None
 
 
@@ -148,7 +149,14 @@ class PitchShape(Section):
     name: Text = Field(alias="pitch")
 
 
-ARGUMENT_KINDS = ("in", "out", "inout", "scalar", "size", "pitch")
+class ScratchShape(Section):
+    """`{scratch: workspace, bytes: 4 * SPLIT * M * N}`."""
+
+    name: Text = Field(alias="scratch")
+    bytes: ExpressionText
+
+
+ARGUMENT_KINDS = ("in", "out", "inout", "scalar", "size", "pitch", "scratch")
 
 
 def _argument_kind(data: Any) -> str | None:
@@ -163,7 +171,8 @@ ArgumentShape = Annotated[
     | Annotated[InOutShape, Tag("argument:inout")]
     | Annotated[ScalarShape, Tag("argument:scalar")]
     | Annotated[SizeShape, Tag("argument:size")]
-    | Annotated[PitchShape, Tag("argument:pitch")],
+    | Annotated[PitchShape, Tag("argument:pitch")]
+    | Annotated[ScratchShape, Tag("argument:scratch")],
     Discriminator(
         _argument_kind,
         custom_error_type="argument",
@@ -180,6 +189,14 @@ class SharedAccessShape(Section):
     width: ExpressionText = 1
 
 
+class StartShape(Section):
+    """One entry of `starts:`."""
+
+    name: Text
+    when: ExpressionText = True
+    config: dict[str, Any] = {}
+
+
 class SpecShape(Section):
     """A whole file."""
 
@@ -193,6 +210,8 @@ class SpecShape(Section):
     derived: dict[str, ExpressionText] = {}
     constraints: list[RuleShape] = []
     unpromising: list[RuleShape] = []
+    constants: dict[str, str | bool | int | float] = {}
+    starts: list[StartShape] = []
     variants: dict[str, ExpressionText] = {}
     launch: LaunchShape
     arguments: Annotated[list[ArgumentShape], Field(min_length=1)]

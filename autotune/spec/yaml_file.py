@@ -33,12 +33,22 @@ class YamlFile:
     path: Path
     data: Any
     lines: dict[Key, int]
+    base: YamlFile | None = None
+    """The file whose content stands here where this one says nothing else, see `autotune.spec.extends`."""
 
     def where(self, key: Key = ()) -> str:
         """`file:line` of the value, or of the closest one around it."""
-        while key and key not in self.lines:
-            key = key[:-1]
-        return f"{shown(self.path)}:{self.lines.get(key, 1)}"
+        if self.base is not None and self.base._known_length(key) > self._own_length(key):
+            return self.base.where(key)
+        return f"{shown(self.path)}:{self.lines.get(key[: self._own_length(key)], 1)}"
+
+    def _own_length(self, key: Key) -> int:
+        """How much of the key is in this file itself."""
+        return next((length for length in range(len(key), 0, -1) if key[:length] in self.lines), 0)
+
+    def _known_length(self, key: Key) -> int:
+        """How much of the key is in this file or in one below it."""
+        return max(self._own_length(key), self.base._known_length(key) if self.base is not None else 0)
 
     def error(self, key: Key, rule: str, nearest: str = "") -> InputError:
         """The error to raise about this value."""
