@@ -33,6 +33,8 @@ class Protocol:
     """Sampling one kernel stops here, however noisy."""
     run_limit_s: float = 10.0
     """One verify or measure step is killed after this; shorter where a display watchdog is active."""
+    racing: bool = True
+    """Whether a candidate is sampled only until it is known to be slower than the best so far."""
 
     @property
     def key(self) -> str:

@@ -261,6 +261,35 @@ class WorstElement:
     """In units of its scale; infinite where NaN or an infinity stands in the wrong place."""
 
 
+def in_range(arrays: Arrays, expected: Expected, xp: ModuleType = np) -> bool:
+    """Whether all that is expected is finite in the outputs' own types."""
+    largest = {name: _largest(array.dtype) for name, array in arrays.items()}
+    return all(
+        bool((xp.abs(value) <= largest[name]).all()) for name, value in expected.values.items() if value.size
+    )
+
+
+def quick_error(got: Arrays, expected: Expected, xp: ModuleType = np) -> float:
+    """The error of the worst element where all that is expected is `in_range`; NaN or infinite for odd results.
+
+    A few passes over the arrays, and a single number comes back from the device; `worst_element` looks closely.
+    """
+    if got.keys() != expected.values.keys():
+        return float("nan")
+    worst = []
+    with np.errstate(invalid="ignore", over="ignore"):
+        for name, value in expected.values.items():
+            if value.size == 0:
+                continue
+            scale = xp.broadcast_to(expected.scale[name], value.shape)
+            block = max(1, BLOCK_BYTES * (value.shape[0] if value.ndim else 1) // (8 * value.size))
+            for top in range(0, value.shape[0] if value.ndim else 1, block):
+                part = slice(top, top + block) if value.ndim else ...
+                errors = xp.asarray(got[name][part], dtype=xp.float64) - value[part]
+                worst.append((xp.abs(errors) / scale[part]).max())
+    return float(xp.stack(worst).max()) if worst else 0.0
+
+
 def worst_element(got: Arrays, expected: Expected, xp: ModuleType = np) -> WorstElement | None:
     """The worst element over all outputs, compared in row blocks; None where the outputs are empty.
 
@@ -303,9 +332,9 @@ def passes(result: Accuracy) -> bool:
 
 def _errors(got: Array, expected: Array, scale: Array, xp: ModuleType) -> Array:
     wide = got.astype(xp.float64)
-    if np.issubdtype(np.dtype(str(got.dtype)), np.floating):
-        # What is beyond the range of the kernel's type is expected to be infinite there.
-        largest = float(np.finfo(np.dtype(str(got.dtype))).max)
+    # What is beyond the range of the kernel's type is expected to be infinite there.
+    largest = _largest(got.dtype)
+    if largest < float("inf"):
         expected = xp.where(xp.abs(expected) > largest, xp.copysign(xp.inf, expected), expected)
     same = (wide == expected) | (xp.isnan(wide) & xp.isnan(expected))
     comparable = xp.isfinite(wide) & xp.isfinite(expected) & ~xp.isnan(scale)
@@ -313,6 +342,12 @@ def _errors(got: Array, expected: Array, scale: Array, xp: ModuleType) -> Array:
     difference = xp.where(comparable, distance / scale, xp.inf)
     errors: Array = xp.where(same, 0.0, difference)
     return errors
+
+
+def _largest(dtype: object) -> float:
+    """The largest finite number of a floating-point type; infinite for others."""
+    kind = np.dtype(str(dtype))
+    return float(np.finfo(kind).max) if np.issubdtype(kind, np.floating) else float("inf")
 
 
 def _exactly(output: str, value: Array, xp: ModuleType) -> Expected:

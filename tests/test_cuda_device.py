@@ -131,9 +131,11 @@ def test_dynamic_shared_memory_is_asked_for(cuda):
     launch = dataclasses.replace(gemm_launch(4, 4, 4), dynamic_smem_bytes=100_000)
     cuda.device.bind(5, launch, {"A": 1, "B": 2, "C": 3})
     assert cuda.log == [("funcSetAttribute", 5, "CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", 100_000)]
+    cuda.device.bind(5, launch, {"A": 4, "B": 2, "C": 3})
+    assert len(cuda.log) == 1  # once per function
     cuda.driver.fails["funcSetAttribute"] = 1
     with pytest.raises(StageFailure, match="100000 B of dynamic shared memory") as caught:
-        cuda.device.bind(5, launch, {"A": 1, "B": 2, "C": 3})
+        cuda.device.bind(6, launch, {"A": 1, "B": 2, "C": 3})
     assert caught.value.status is Status.LAUNCH_ERROR
 
 

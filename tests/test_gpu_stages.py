@@ -51,6 +51,9 @@ class FakeChild:
             raise answer
         return answer
 
+    def kill(self):
+        pass
+
     def close(self):
         self.closed = True
         self.world.log.append(("closed", 0))
@@ -62,7 +65,7 @@ class World(list):
         self.log = []
         self.answers = {
             Hello: facts("0000:18:00"),
-            Prepare: None,
+            Prepare: (),
             Verify: ACCURACY,
             Measure: Timed(Measurement((1.0,), 1)),
             Stats: WorkerStats(0, 0, 0),

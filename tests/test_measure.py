@@ -63,8 +63,11 @@ def test_sampling_stops_when_precise_and_never_goes_on_for_ever():
     assert not enough([1.0] * 4, COLD)
 
 
-def test_drop_rule_needs_two_samples_and_a_clear_distance():
-    assert not clearly_slower([9.0], 1.0)
+def test_drop_rule_needs_a_clear_distance_and_two_samples_unless_it_is_large():
+    assert not clearly_slower([], 1.0)
+    assert not clearly_slower([1.45], 1.0)
+    assert clearly_slower([1.55], 1.0)
+    assert not clearly_slower([1.55], None)
     assert not clearly_slower([9.0, 9.0], None)
     assert not clearly_slower([1.2, 1.2], 1.0)
     assert not clearly_slower([1.3, 9.0], 1.0)  # within its own spread
@@ -73,10 +76,33 @@ def test_drop_rule_needs_two_samples_and_a_clear_distance():
 
 
 def test_slow_candidate_is_dropped_after_its_first_samples():
-    timed = measured(FakeGpu(time_ms=noisy(20.0, 0.02)), best_ms=10.0)
-    assert timed.dropped
-    assert len(timed.measurement.samples_ms) == 2
+    for each_ms, samples in ((20.0, 1), (14.0, 2)):
+        timed = measured(FakeGpu(time_ms=noisy(each_ms, 0.02)), best_ms=10.0)
+        assert timed.dropped
+        assert len(timed.measurement.samples_ms) == samples
     assert not measured(FakeGpu(time_ms=noisy(11.0, 0.02)), best_ms=10.0).dropped
+
+
+def test_samples_are_taken_only_where_the_rank_is_in_doubt():
+    behind = measured(FakeGpu(time_ms=noisy(11.0, 0.02)), best_ms=10.0)
+    assert len(behind.measurement.samples_ms) == 3
+    near = measured(FakeGpu(time_ms=noisy(10.0, 0.05)), best_ms=10.0)
+    assert len(near.measurement.samples_ms) > COLD.min_samples
+    # Everything else being equal to another tuner's rules: neither dropped nor stopped early.
+    seven = dataclasses.replace(COLD, min_samples=7, max_samples=7, racing=False)
+    slow = measured(FakeGpu(time_ms=noisy(20.0, 0.02)), seven, best_ms=10.0)
+    assert not slow.dropped
+    assert len(slow.measurement.samples_ms) == 7
+
+
+@pytest.mark.parametrize("each_ms", [0.002, 0.05, 1.0])
+def test_a_dropped_candidate_takes_little_of_a_busy_gpu(each_ms):
+    gpu = FakeGpu(time_ms=lambda entry, number: each_ms)
+    measured(gpu)  # the clocks are up
+    before = gpu.clock_ms
+    assert measured(gpu, best_ms=each_ms / 2).dropped
+    flush_ms = 0.15
+    assert gpu.clock_ms - before < 3 + 3 * each_ms + flush_ms
 
 
 def test_T17_short_kernels_are_timed_without_the_host():

@@ -47,11 +47,11 @@ def test_verify_measure_inspect():
     gpu, worker = start()
     run = runnable(gemm_launch(16, 16, 16))
     workload = Workload.of(run, PROTOCOL)
-    assert worker.handle(Prepare(workload)) is None
+    assert worker.handle(Prepare(workload)) == (workload,)
     assert worker.handle(Verify(run, workload)).worst_error < 4
     assert worker.handle(Measure(run, workload, PROTOCOL)).measurement.time_ms == pytest.approx(1.0)
     assert worker.handle(Inspect(run)).blocks_per_sm == 2
-    assert gpu.loaded_now == 0
+    assert gpu.loaded_now <= 1
     with pytest.raises(TypeError, match="not a request"):
         worker.handle("hello")
 
@@ -81,7 +81,7 @@ def test_T12_failures_and_many_problems_keep_nothing():
                 worker.handle(Verify(run, workload))
         else:
             worker.handle(Verify(run, workload))
-        assert gpu.loaded_now == 0
+        assert gpu.loaded_now <= 1
     gc.collect()
     assert len(worker._traps) <= KEPT_WORKLOADS
     assert len(worker._sets) <= 1
@@ -120,7 +120,7 @@ def test_compare_has_the_vendor_last():
     workload = Workload.of(run, PROTOCOL)
     times = worker.handle(Compare((run, run), (workload, workload), PROTOCOL, (CUBLAS,)))
     assert [timed.measurement.time_ms for timed in times] == pytest.approx([3.0, 3.0, 2.0])
-    assert gpu.loaded_now == 0
+    assert gpu.loaded_now <= 1
 
 
 def test_the_fastest_of_the_heuristics_candidates_is_chosen_verified_and_compared():

@@ -52,6 +52,8 @@ class CudaDevice:
         except self.cuda_errors as error:
             raise GpuUnavailable(f"the driver makes no context on {facts.name}: {error}") from error
         self._scratch: Array | None = None
+        self._packed: tuple[LaunchPlan, Packed] | None = None
+        self._opted: tuple[object, int] | None = None
 
     @property
     def stream(self) -> int:
@@ -101,6 +103,7 @@ class CudaDevice:
         finally:
             with contextlib.suppress(*self.cuda_errors):  # a lost context has unloaded it already
                 self._driver.moduleUnload(module)
+            self._opted = None  # another function may get the same handle
 
     def _cuda_version(self) -> str:
         """The CUDA version that the driver supports, e.g. `13.0`."""
@@ -109,7 +112,7 @@ class CudaDevice:
 
     def bind(self, function: object, launch: LaunchPlan, addresses: Mapping[str, int]) -> Callable[[], None]:
         """A call that queues one launch; raises StageFailure where the driver refuses the launch."""
-        packed = Packed.of(launch, addresses)
+        packed = self._pack(launch, addresses)
         launch_kernel, refused, stream = self._driver.launchKernel, self._driver.CUDADriverError, self.stream
         shape = (*launch.grid, *launch.block, launch.dynamic_smem_bytes)
         self._opt_in(function, launch.dynamic_smem_bytes)
@@ -224,11 +227,19 @@ class CudaDevice:
             reason = f"no kernel {kernel.entry!r} in the compiled code ({error}); it has: {names}"
             raise StageFailure(Status.LAUNCH_ERROR, reason) from None
 
+    def _pack(self, launch: LaunchPlan, addresses: Mapping[str, int]) -> Packed:
+        """A sample binds one launch over hundreds of buffer sets: only the addresses differ."""
+        if self._packed is None or self._packed[0] is not launch:
+            self._packed = launch, Packed.of(launch, addresses)
+            return self._packed[1]
+        return self._packed[1].at(launch, addresses)
+
     def _opt_in(self, function: object, smem_bytes: int) -> None:
-        if smem_bytes:
+        if smem_bytes and self._opted != (function, smem_bytes):
             attribute = self._driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             with self._reported(f"asking for {smem_bytes} B of dynamic shared memory per block"):
                 self._driver.funcSetAttribute(function, attribute, smem_bytes)
+            self._opted = (function, smem_bytes)
 
     @contextlib.contextmanager
     def _reported(self, act: str) -> Iterator[None]:

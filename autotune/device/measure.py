@@ -49,7 +49,11 @@ RAMP_S = 0.3
 RAMP_LIMIT_S = 1.0
 """Waiting for that ends here, whatever the host does in between."""
 WARMUP_STEP_MS = 5.0
-"""Calls are queued for at least this long at once."""
+"""Calls are queued for at least this long at once, where the whole warm-up is no shorter."""
+RACING_WARMUP_MS = 2.0
+"""Warm-up of a kernel that follows others closely and has a best time to beat."""
+HOPELESS_SHARE = 0.25
+"""Samples of a kernel that already looks too slow take this part of their usual length."""
 MAX_CALLS = 2000
 """Calls in one sample, and in one step of the warm-up."""
 MEMORY_SHARE = 0.5
@@ -88,6 +92,11 @@ class BufferSets:
         """Memory of one set."""
         return max(1, self._layout.nbytes)
 
+    @property
+    def nbytes(self) -> int:
+        """Memory of all sets."""
+        return self.count * self.set_bytes
+
     def grow(self, count: int) -> None:
         """Provides at least `count` sets with the same data; old addresses become invalid if it does."""
         if count <= self.count:
@@ -121,11 +130,21 @@ def flush_bytes(device: GpuDevice) -> int:
 class Sampler:
     """Takes samples of one call; a context manager, since it may hold a graph."""
 
-    def __init__(self, device: GpuDevice, bind: Bind, sets: BufferSets, protocol: Protocol) -> None:
+    def __init__(
+        self,
+        device: GpuDevice,
+        bind: Bind,
+        sets: BufferSets,
+        protocol: Protocol,
+        best_ms: float | None = None,
+    ) -> None:
+        """With a best time to beat, warming up is short and hopeless kernels get short samples."""
         self._device = device
         self._bind = bind
         self._sets = sets
         self._protocol = protocol
+        self._best_ms = best_ms
+        self._warmup_ms = protocol.warmup_ms if best_ms is None else min(protocol.warmup_ms, RACING_WARMUP_MS)
         self._cold = protocol.mode == "cold"
         self._stack = ExitStack()
         self._sample: Callable[[], None] = lambda: None
@@ -148,7 +167,8 @@ class Sampler:
         call = self._bind(self._sets.addresses(0))
         spent, count = 0.0, 1
         limit = self._device.now() + RAMP_LIMIT_S
-        while spent < self._protocol.warmup_ms or (
+        step_ms = min(WARMUP_STEP_MS, self._warmup_ms)
+        while spent < self._warmup_ms or (
             self._device.busy.lasted_s < RAMP_S and self._device.now() < limit
         ):
             start = self._device.mark()
@@ -159,12 +179,12 @@ class Sampler:
             elapsed = max(self._device.elapsed_ms(start, end), SHORTEST_MS)
             spent += elapsed
             self.each_ms = elapsed / count
-            missing_ms = max(self._protocol.warmup_ms - spent, WARMUP_STEP_MS)
+            missing_ms = max(self._warmup_ms - spent, step_ms)
             count = max(1, min(MAX_CALLS, math.ceil(missing_ms / self.each_ms)))
 
     def choose_calls(self) -> int:
         """Fixes the calls per sample from the estimate; gives the number of buffer sets it wants."""
-        self.calls = calls_per_sample(self.each_ms, self._protocol.sample_ms, MAX_CALLS)
+        self.calls = calls_per_sample(self.each_ms, self._sample_ms, MAX_CALLS)
         free = self._device.free_bytes()
         return sets_wanted(self.calls, self._sets.set_bytes, self._device.l2_bytes, free, cold=self._cold)
 
@@ -193,7 +213,16 @@ class Sampler:
     @property
     def too_short(self) -> bool:
         """Whether a sample takes much less than the protocol asks for and could hold more calls."""
-        return 1 < self.calls < MAX_CALLS and self.each_ms * self.calls < 0.6 * self._protocol.sample_ms
+        return 1 < self.calls < MAX_CALLS and self.each_ms * self.calls < 0.6 * self._sample_ms
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether the estimate is so far behind the best that one sample will do."""
+        return self._best_ms is not None and self.each_ms > DROP_AT_ONCE * self._best_ms
+
+    @property
+    def _sample_ms(self) -> float:
+        return self._protocol.sample_ms * (HOPELESS_SHARE if self.hopeless else 1.0)
 
     def queue(self) -> tuple[object, object]:
         """Queues one sample and gives its two time stamps."""
@@ -210,9 +239,11 @@ class Sampler:
         return max(self._device.elapsed_ms(*stamps), SHORTEST_MS) / self.calls
 
 
-def prepare_sampler(device: GpuDevice, bind: Bind, sets: BufferSets, protocol: Protocol) -> Sampler:
+def prepare_sampler(
+    device: GpuDevice, bind: Bind, sets: BufferSets, protocol: Protocol, best_ms: float | None = None
+) -> Sampler:
     """A sampler that is warm, with its graph and its buffer sets."""
-    sampler = Sampler(device, bind, sets, protocol)
+    sampler = Sampler(device, bind, sets, protocol, best_ms)
     sampler.warm_up()
     sets.grow(sampler.choose_calls())
     sampler.build()
@@ -230,13 +261,20 @@ def measure_call(
     best_ms: float | None = None,
     read_clocks: ReadClocks = lambda: None,
 ) -> Timed:
-    """Times one call until its median is known, it is clearly slower than the best, or time is up."""
+    """Times one call until its median is known, it is known to be slower than the best, or time is up."""
     deadline = device.now() + protocol.measure_limit_s
-    with prepare_sampler(device, bind, sets, protocol) as sampler:
-        readings = [read_clocks()]
+    best_ms = best_ms if protocol.racing else None
+    with prepare_sampler(device, bind, sets, protocol, best_ms) as sampler:
+        # Asking the driver takes as long as a sample: once is enough where the clocks are up anyway.
+        readings = [read_clocks()] if best_ms is None else []
         samples: list[float] = []
         dropped = False
-        while not samples or not (dropped or enough(samples, protocol) or device.now() >= deadline):
+        while not samples or not (
+            dropped
+            or enough(samples, protocol)
+            or decided(samples, best_ms)
+            or device.now() >= deadline
+        ):
             stamps = [sampler.queue() for _ in range(_queued(sampler, samples, protocol))]
             device.synchronize()
             samples += [sampler.read(pair) for pair in stamps]
@@ -273,8 +311,8 @@ def compare_calls(
             order = turn_order(len(samplers), len(samples[0]))
             stamps = [samplers[number].queue() for number in order]
             device.synchronize()
-            for taken, sampler, pair in zip(samples, samplers, stamps, strict=True):
-                taken.append(sampler.read(pair))
+            for number, pair in zip(order, stamps, strict=True):
+                samples[number].append(samplers[number].read(pair))
         readings.append(read_clocks())
         clocks = joined(readings)
         return [
@@ -326,9 +364,18 @@ def refuse_implausible(run: Runnable, gpu: GpuSpec, measurement: Measurement, pr
 
 
 def _queued(sampler: Sampler, samples: Sequence[float], protocol: Protocol) -> int:
-    """How many samples to queue before reading them: two at first, and never more than `QUEUE_MS` of work."""
+    """How many samples to queue before reading them, never more than `QUEUE_MS` of work.
+
+    Two at first, one where that should do, then as many as it takes to stop.
+    """
     affordable = int(QUEUE_MS / (sampler.each_ms * sampler.calls + FLUSH_MS))
-    return max(1, min(affordable, MAX_QUEUED if samples else 2, protocol.max_samples - len(samples)))
+    wanted = 1 if sampler.hopeless else 2
+    if samples:
+        wanted = next(
+            (least - len(samples) for least in (MIN_DECIDED, protocol.min_samples) if least > len(samples)),
+            MAX_QUEUED,
+        )
+    return max(1, min(affordable, wanted, protocol.max_samples - len(samples)))
 
 
 def _timed(

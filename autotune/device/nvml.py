@@ -101,12 +101,12 @@ def clock_reader(pci_bus_id: str) -> Callable[[], ClockReading | None]:
     """A function that reads the clocks of the board at a PCI bus id; None where they cannot be read."""
     nvml = library()
     handle = _handle_at(nvml, pci_bus_id) if nvml is not None else None
+    highest = _ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM) if nvml and handle is not None else None
 
     def read() -> ClockReading | None:
         if nvml is None or handle is None:
             return None
         clock = _ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM)
-        highest = _ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM)
         if clock is None or highest is None:
             return None
         temperature = _ask(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)

@@ -12,6 +12,11 @@ from autotune.records import ClockReading
 DROP_FACTOR = 1.25
 """A kernel this much slower than the best, in every sample, is not measured further."""
 MIN_DROP_SAMPLES = 2
+DROP_AT_ONCE = 1.5
+"""A kernel this much slower than the best is dropped after its first sample."""
+DOUBT = 1.02
+"""A kernel slower than this in `MIN_DECIDED` samples is not the best: its rank needs no further ones."""
+MIN_DECIDED = 3
 PAUSE_S = 0.1
 """An idle GPU lowers its clocks after about this long."""
 THROTTLED_BELOW = 0.9
@@ -61,10 +66,17 @@ def enough(samples: Sequence[float], protocol: Protocol) -> bool:
     return len(samples) >= protocol.min_samples and half_width(samples) <= protocol.precision
 
 
+def decided(samples: Sequence[float], best_ms: float | None) -> bool:
+    """Whether a kernel has lost against the best, though not by so much that it is dropped."""
+    return best_ms is not None and len(samples) >= MIN_DECIDED and min(samples) > DOUBT * best_ms
+
+
 def clearly_slower(samples: Sequence[float], best_ms: float | None) -> bool:
     """Whether a kernel can be dropped: far behind the best in every sample and beyond their spread."""
-    if best_ms is None or len(samples) < MIN_DROP_SAMPLES:
+    if best_ms is None or not samples:
         return False
+    if len(samples) < MIN_DROP_SAMPLES:
+        return samples[0] > DROP_AT_ONCE * best_ms
     spread = max(samples) - min(samples)
     return min(samples) > DROP_FACTOR * best_ms and statistics.median(samples) - spread > best_ms
 
@@ -72,6 +84,17 @@ def clearly_slower(samples: Sequence[float], best_ms: float | None) -> bool:
 def calls_per_sample(each_ms: float, sample_ms: float, limit: int) -> int:
     """How many calls fill a sample; one where a single call does."""
     return max(1, min(limit, math.ceil(sample_ms / each_ms)))
+
+
+def turn_order(count: int, round_: int) -> tuple[int, ...]:
+    """Who comes when in a round, so that over the rounds nobody is always last or always after the same one.
+
+    A Latin square of Williams: over `count` rounds (twice as many where that is odd) each is once (twice) in
+    every place and once (twice) after every other.
+    """
+    zigzag = [(place + 1) // 2 if place % 2 else count - place // 2 for place in range(count)]
+    order = tuple((start + round_) % count for start in zigzag)
+    return order[::-1] if count % 2 and round_ // count % 2 else order
 
 
 def joined(readings: Sequence[ClockReading | None]) -> ClockReading | None:
@@ -86,17 +109,6 @@ def joined(readings: Sequence[ClockReading | None]) -> ClockReading | None:
         temperature_c=max(reading.temperature_c for reading in seen),
         throttle_reasons=",".join(reasons),
     )
-def turn_order(count: int, round_: int) -> tuple[int, ...]:
-    """Who comes when in a round, so that over the rounds nobody is always last or always after the same one.
-
-    A Latin square of Williams: over `count` rounds (twice as many where that is odd) each is once (twice) in
-    every place and once (twice) after every other.
-    """
-    zigzag = [(place + 1) // 2 if place % 2 else count - place // 2 for place in range(count)]
-    order = tuple((start + round_) % count for start in zigzag)
-    return order[::-1] if count % 2 and round_ // count % 2 else order
-
-
 
 
 def sampling_notes(

@@ -62,8 +62,8 @@ WATCHDOG_LIMIT_S = 1.8
 """Verifying is stopped after this where a display watchdog would reset the GPU a moment later."""
 STARTS = 3
 """Attempts at a fresh worker before the GPU counts as lost."""
-AHEAD = 2
-"""Compilations in flight beyond the pool's processes, so that none waits for the next candidate."""
+AHEAD = 4
+"""Candidates in flight beyond the pool's processes: ready to be measured, or waiting to be compiled."""
 
 VENDOR = "cublas"
 
@@ -75,6 +75,10 @@ class Child(Protocol):
 
     def request(self, message: object, timeout_s: float) -> object:
         """The reply to one message."""
+        ...
+
+    def kill(self) -> None:
+        """Ends the process at once, from any thread: a request under way fails."""
         ...
 
     def close(self) -> None:
@@ -104,6 +108,7 @@ class GpuStages(CompileAhead):
         self._lock_folder = lock_folder
         self._turn = threading.Lock()
         self._child: Child | None = None
+        self._prepared: set[Workload] = set()
         self.restarts = 0
         """How many workers have been replaced."""
 
@@ -123,7 +128,7 @@ class GpuStages(CompileAhead):
         if self.gpu.watchdog:
             limit = min(limit, WATCHDOG_LIMIT_S)
         with self._locked():
-            self._ask(Prepare(workload), type(None), PREPARE_LIMIT_S)
+            self._prepare(workload)
             return self._ask(Verify(run, workload), Accuracy, limit)
 
     def measure(self, candidate: Candidate, run: Runnable, best_ms: float | None) -> Timed:
@@ -159,6 +164,7 @@ class GpuStages(CompileAhead):
         """Like `compare` with notes; libraries' routines, cuBLAS behind them with `vendor`, come last in the list."""
         timing = protocol or self.protocol
         workloads = tuple(Workload.of(run, timing) for run in runs)
+        asked = (*routines, CUBLAS) if vendor else tuple(routines)
         with self._locked():
             message = Compare(tuple(runs), workloads, timing, asked)
             return self._ask(message, list, timing.run_limit_s * (len(runs) + len(asked)))
@@ -177,7 +183,6 @@ class GpuStages(CompileAhead):
             return self._ask(message, RoutineChoice, HELLO_LIMIT_S + count * protocol.run_limit_s)
 
     def baseline(self, spec: KernelSpec, problem: Problem) -> VendorTime | None:
-        asked = (*routines, CUBLAS) if vendor else tuple(routines)
         """cuBLAS on the same problem and protocol; None for kernels that are no FP32 matrix product."""
         if not _has_vendor_routine(spec.reference, problem):
             return None
@@ -198,7 +203,9 @@ class GpuStages(CompileAhead):
             return self._ask(Stats(), WorkerStats, HELLO_LIMIT_S)
 
     def close(self) -> None:
-        """Ends the worker; the pool belongs to whoever made it."""
+        """Ends the worker and what another thread has running on it; the pool belongs to whoever made it."""
+        if (child := self._child) is not None:
+            child.kill()
         with self._turn:
             self._discard()
 
@@ -215,6 +222,11 @@ class GpuStages(CompileAhead):
         """This process's turn and the machine's lock on the board, in this order."""
         with self._turn, device_lock(self.gpu.pci_bus_id, self._lock_folder):
             yield
+
+    def _prepare(self, workload: Workload) -> None:
+        """Makes sure that the worker has a workload's data and reference."""
+        if workload not in self._prepared:
+            self._prepared = set(self._ask(Prepare(workload), tuple, PREPARE_LIMIT_S))
 
     def _ask(self, message: object, kind: type[Reply], timeout_s: float) -> Reply:
         child = self._ready_child()
@@ -265,6 +277,7 @@ class GpuStages(CompileAhead):
         if self._child is not None:
             self._child.close()
             self._child = None
+            self._prepared.clear()
             self.restarts += 1
 
     def _stage_failure(self, failure: ChildFailure, message: object) -> StageFailure:

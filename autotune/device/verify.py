@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TypeAlias
+
 from autotune.buffers import Layout, fill, lay_out, output_names, poisoned_outputs, stray_write
-from autotune.candidate import Runnable
+from autotune.candidate import CompiledKernel, Runnable
 from autotune.device.gpu_device import GpuDevice
+from autotune.device.measure import Bind
 from autotune.device.messages import Workload
 from autotune.errors import StageFailure
 from autotune.records import Accuracy, Status
-from autotune.references import Expected, WorstElement, get_reference, worst_element
+from autotune.references import Expected, WorstElement, get_reference, in_range, quick_error, worst_element
 
-from autotune.device.measure import Bind
+Load: TypeAlias = Callable[[CompiledKernel], AbstractContextManager[object]]
+
 
 class Trap:
     """Guarded buffers of one workload with their untouched image and the expected result.
@@ -30,6 +37,8 @@ class Trap:
         fill(self._image, self.layout, workload.data, workload.seed, poisoned, xp)
         reference = get_reference(workload.reference)
         self.expected: Expected = reference.expected(self.layout.views(self._image), workload.values, xp)
+        # Where all that is expected is an ordinary number, so are the errors of a right kernel.
+        self._ordinary = in_range(self.layout.views(self._image), self.expected, xp)
         self._arena = device.allocate(self.layout.nbytes)
         self.nbytes = 2 * self.layout.nbytes + sum(
             int(array.nbytes) for array in (*self.expected.values.values(), *self.expected.scale.values())
@@ -51,9 +60,13 @@ class Trap:
         """
         xp = self._device.xp
         views, originals = self.layout.views(self._arena), self.layout.views(self._image)
-        worst = worst_element({name: views[name] for name in self.outputs}, self.expected, xp)
+        got = {name: views[name] for name in self.outputs}
+        worst, error = None, quick_error(got, self.expected, xp) if self._ordinary else math.nan
+        if not error <= self.expected.tolerance:
+            worst = worst_element(got, self.expected, xp)
+            error = worst.error if worst else 0.0
         elements = sum(int(value.size) for value in self.expected.values.values())
-        accuracy = Accuracy(worst.error if worst else 0.0, self.expected.tolerance, elements)
+        accuracy = Accuracy(error, self.expected.tolerance, elements)
         for name in self.outputs:
             views[name][...] = originals[name]
         stray = stray_write(self._arena, self._image, self.layout, xp)
@@ -66,13 +79,24 @@ class Trap:
         raise StageFailure(Status.WRONG_RESULT, "; ".join(parts), accuracy)
 
 
-def verify_run(device: GpuDevice, run: Runnable, trap: Trap) -> Accuracy:
-    """Runs a kernel once in the trap; raises StageFailure where it is wrong, is refused or crashes."""
+def verify_run(device: GpuDevice, run: Runnable, trap: Trap, loaded: Load | None = None) -> Accuracy:
+    """Runs a kernel once in the trap; raises StageFailure where it is wrong, is refused or crashes.
+
+    `loaded` gives its function; by default the device's own, which unloads it afterwards.
+    """
     trap.reset()
     if not run.launch.empty:
-        with device.loaded(run.kernel) as function:
+        with (loaded or device.loaded)(run.kernel) as function:
             device.bind(function, run.launch, trap.addresses())()
             device.synchronize()
+    return trap.check()
+
+
+def verify_call(device: GpuDevice, bind: Bind, trap: Trap) -> Accuracy:
+    """Like `verify_run` for a library's routine, which has no launch of its own."""
+    trap.reset()
+    bind(trap.addresses())()
+    device.synchronize()
     return trap.check()
 
 
@@ -82,11 +106,3 @@ def _describe(worst: WorstElement, tolerance: float) -> str:
         f"{worst.output}[{place}] is {worst.got:.9g}, expected {worst.expected:.9g}: "
         f"error {worst.error:.3g} exceeds {tolerance:g}"
     )
-def verify_call(device: GpuDevice, bind: Bind, trap: Trap) -> Accuracy:
-    """Like `verify_run` for a library's routine, which has no launch of its own."""
-    trap.reset()
-    bind(trap.addresses())()
-    device.synchronize()
-    return trap.check()
-
-

@@ -1,19 +1,19 @@
 """The process that owns one GPU: `python -m autotune.device.worker`, started and watched by `autotune.device.stages`.
 
-It keeps the data and the reference of the latest problems, loads one kernel at a time, and forgets it after
-each request. Whatever a kernel does, the parent's state is safe: a hang is killed, a crash ends this process.
+It keeps the data and the references of the latest problems as far as memory goes, and the latest kernel: what is
+verified next is measured, on one size after the other. Whatever a kernel does, the parent's state is safe: a hang is killed, a crash ends this process.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from typing import TYPE_CHECKING
 
-from autotune.candidate import LaunchPlan
+from autotune.candidate import CompiledKernel, LaunchPlan
 from autotune.child.serve import serve
 from autotune.device.cuda_errors import failure
 from autotune.device.gpu_device import GpuDevice
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from autotune.device.cublaslt import CublasLt, LtCandidate
     from autotune.device.cuda_device import CudaDevice
 
-KEPT_WORKLOADS = 4
+KEPT_WORKLOADS = 64
 KEPT_SHARE = 0.4
 """Largest part of the device's free memory that kept workloads may take, the latest one apart."""
 
@@ -79,9 +79,9 @@ class Worker:
         match message:
             case Prepare(workload=workload):
                 self._trap(workload)
-                return None
+                return tuple(self._traps)
             case Verify(run=run, workload=workload):
-                return verify_run(self._device, run, self._trap(workload))
+                return verify_run(self._device, run, self._trap(workload), self._loaded)
             case Measure():
                 return self._measure(message)
             case Compare():
@@ -105,7 +105,7 @@ class Worker:
         raise TypeError(f"not a request: {message!r}")
 
     def _measure(self, message: Measure) -> Timed:
-        with self._device.loaded(message.run.kernel) as function:
+        with self._loaded(message.run.kernel) as function:
             return measure_call(
                 self._device,
                 lambda addresses: self._device.bind(function, message.run.launch, addresses),
@@ -114,6 +114,15 @@ class Worker:
                 message.best_ms,
                 self._read_clocks,
             )
+
+    @contextlib.contextmanager
+    def _loaded(self, kernel: CompiledKernel) -> Iterator[object]:
+        """The function of a kernel that stays loaded until another one is asked for."""
+        if self._latest is None or self._latest[0] != kernel:
+            self._latest = None
+            self._kept.close()
+            self._latest = kernel, self._kept.enter_context(self._device.loaded(kernel))
+        yield self._latest[1]
 
     def _compare(self, message: Compare) -> list[Timed]:
         with ExitStack() as stack:
@@ -189,13 +198,13 @@ class Worker:
         self._device.release()
 
     def _buffers(self, workload: Workload, *, alone: bool = True) -> BufferSets:
-        """The measuring buffers of a workload; those of others are dropped where it is measured alone."""
-        sets = self._sets.get(workload)
+        """The measuring buffers of a workload; the oldest ones of others go where it is measured alone."""
+        sets = self._sets.pop(workload, None)
         if sets is None:
             if alone:
-                self._sets.clear()
-                self._device.release()
-            sets = self._sets[workload] = BufferSets(self._device, workload)
+                self._make_room_for_sets()
+            sets = BufferSets(self._device, workload)
+        self._sets[workload] = sets
         return sets
 
     def _make_room_for_sets(self) -> None:
@@ -255,7 +264,12 @@ class _Process:
             from autotune.device.nvml import clock_reader
 
             device = CudaDevice(describe_device(0))
-            self._worker = Worker(device, lambda: _open_cublas(device), clock_reader(device.facts.pci_bus_id))
+            self._worker = Worker(
+                device,
+                lambda: _open_cublas(device),
+                clock_reader(device.facts.pci_bus_id),
+                lambda: _open_cublaslt(device),
+            )
             self._device = device
         return self._device, self._worker
 
@@ -264,6 +278,13 @@ def _open_cublas(device: CudaDevice) -> Cublas:
     from autotune.device.cublas import WORKSPACE_BYTES, Cublas
 
     return Cublas(device.stream, device.allocate(WORKSPACE_BYTES), device.address)
+
+
+def _open_cublaslt(device: CudaDevice) -> CublasLt:
+    from autotune.device.cublas import WORKSPACE_BYTES
+    from autotune.device.cublaslt import CublasLt
+
+    return CublasLt(device.stream, device.allocate(WORKSPACE_BYTES), device.address)
 
 
 def _resident_bytes() -> int:
@@ -279,10 +300,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-def _open_cublaslt(device: CudaDevice) -> CublasLt:
-    from autotune.device.cublas import WORKSPACE_BYTES
-    from autotune.device.cublaslt import CublasLt
-
-    return CublasLt(device.stream, device.allocate(WORKSPACE_BYTES), device.address)
-
-
