@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.candidate import LaunchPlan, ScalarPlan, Source
+from autotune.candidate import BufferPlan, LaunchPlan, ScalarPlan, Source
 from autotune.compile.compiler import CompileOptions, compile_source
 from autotune.config import Config
 from autotune.cpu import check_launch, check_on_cpu
@@ -62,9 +62,16 @@ CONFIGS = {
 }
 
 CLASSES: dict[str, dict[str, int | str]] = {
-    "aligned": {"align_a": 4, "align_b": 4, "align_c": 4, "beta": "zero"},
-    "unaligned": {"align_a": 1, "align_b": 1, "align_c": 1, "beta": "general"},
-    "mixed": {"align_a": 2, "align_b": 4, "align_c": 2, "beta": "general"},
+    "aligned": {"trans_a": "n", "trans_b": "n", "align_a": 4, "align_b": 4, "align_c": 4, "beta": "zero"},
+    "unaligned": {
+        "trans_a": "n",
+        "trans_b": "n",
+        "align_a": 1,
+        "align_b": 1,
+        "align_c": 1,
+        "beta": "general",
+    },
+    "mixed": {"trans_a": "n", "trans_b": "n", "align_a": 2, "align_b": 4, "align_c": 2, "beta": "general"},
 }
 
 
@@ -102,6 +109,8 @@ def with_pitches(launch: LaunchPlan, pitches: dict[str, int]) -> LaunchPlan:
             replace(plan, value=pitches.get(plan.name, plan.value))
             if isinstance(plan, ScalarPlan)
             else replace(plan, pitch=pitches[f"ld{plan.name.lower()}"])
+            if isinstance(plan, BufferPlan)
+            else plan
             for plan in launch.arguments
         ),
     )

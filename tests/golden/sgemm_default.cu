@@ -342,7 +342,7 @@ __device__ __forceinline__ void multiply_add(float (&sums)[kThreadM][kThreadN], 
 
 // The block's share of the product.
 __device__ __forceinline__ void multiply(int rows, int columns, int depth, const float* __restrict__ a, int lda,
-                                         const float* __restrict__ b, int ldb, Epilogue epilogue) {
+                                         const float* __restrict__ b, int ldb, Epilogue epilogue, float* workspace) {
   // Blocks walk down kGroupM rows of tiles before they move on to the next column, so that the L2 serves both operands.
   const unsigned tiles_m = rows / kBlockM + (rows % kBlockM != 0), tiles_n = columns / kBlockN + (columns % kBlockN != 0);
   const unsigned group = blockIdx.x / (kGroupM * tiles_n), in_group = blockIdx.x % (kGroupM * tiles_n);
@@ -449,6 +449,6 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
 
 extern "C" __global__ void __launch_bounds__(128, 2)
 sgemm(int rows, int columns, int depth, float alpha, const float* __restrict__ a, int lda, const float* __restrict__ b, int ldb,
-      float beta, float* __restrict__ c, int ldc) {
-  multiply(rows, columns, depth, a, lda, b, ldb, Epilogue{c, ldc, alpha, beta});
+      float beta, float* __restrict__ c, int ldc, float* workspace) {
+  multiply(rows, columns, depth, a, lda, b, ldb, Epilogue{c, ldc, alpha, beta}, workspace);
 }
