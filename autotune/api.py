@@ -101,6 +101,57 @@ def search(
             return _run_all(requests, stages, store, on_event)
 
 
+def replay(
+    file: str | Path,
+    *,
+    size: str | None = None,
+    trials: int | None = None,
+    time_s: float | None = None,
+    strategy: str = "auto",
+    seed: int = 0,
+    db: str | Path | None = None,
+    study: str | None = None,
+    on_event: Callable[[Progress], None] | None = None,
+) -> list[StudyResult]:
+    """The same search with a file of recorded trials in place of a GPU, one result per table in it.
+
+    The file holds exported records or is a cache of Kernel Tuner; `size` picks the tables of one problem. All
+    results are of replayed origin, which never answers `best`. Raises as `search` does.
+    """
+    from autotune.replay.read import read_tables
+    from autotune.replay.stages import Recorded, ReplayStages
+    from autotune.replay.subject import request_of
+    from autotune.store import open_store
+    from autotune.study.strategies import check_strategy
+
+    check_strategy(strategy)
+    _check_numbers(trials, time_s, seed)
+    tables = read_tables(Path(file))
+    # One number stands for all sizes equal, as elsewhere.
+    chosen = [table for table in tables if size in (None, table.problem.label, *_cube(table.problem))]
+    if not chosen:
+        here = ", ".join(table.problem.label for table in tables)
+        raise InputError(f"{file} has no table of {size}", key="size", nearest=here)
+    if trials is None and time_s is None and strategy != "exhaustive":
+        trials = DEFAULT_TRIALS
+    results = []
+    with open_store(db) as store:
+        for table in chosen:
+            name = study or f"replay of {table.name} by {strategy}, seed {seed}"
+            request = request_of(
+                table, study=name, strategy=strategy, seed=seed, trials=trials, time_s=time_s
+            )
+            results += _run_all([request], ReplayStages(Recorded(table)), store, on_event)
+            if results[-1].interrupted:
+                break
+    return results
+
+
+def _cube(problem: Problem) -> tuple[str, ...]:
+    sizes = {str(size) for _, size in problem.sizes}
+    return tuple(sizes) if len(sizes) == 1 else ()
+
+
 def _run_all(
     requests: Sequence[StudyRequest],
     stages: Stages,

@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import gzip
+import json
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from fakes.tables import cache_text, made_up_table, write_cache
 from fakes.trials import START, failed, measured, predicted, trial
 
+from autotune import api
+from autotune.choice.best import Match, Question, best_from, find_best
+from autotune.cli import cli
 from autotune.errors import InputError
-from autotune.records import Origin, Round, Status
+from autotune.gpu_tables import find_gpu
+from autotune.problems import make_problem
+from autotune.records import Origin, Round, Status, TrialRecord
 from autotune.replay.kernel_tuner import table_of_cache
 from autotune.replay.loop import replay
 from autotune.replay.read import read_tables
 from autotune.replay.stages import Recorded
 from autotune.replay.table import tables_of_records
+from autotune.spec.load import load_spec
+from autotune.store import open_store
 from autotune.store.jsonl import write_records
 
 BEST = "bx=64,by=4,tile=2,pad=1"
@@ -144,3 +153,113 @@ def test_samples_are_drawn_by_seed_and_noise_is_put_on() -> None:
     assert len(samples(samples=9)) == 9
     noisy = np.array([samples(noise=0.05, seed=seed) for seed in range(200)]) / table.times_ms[0]
     assert 0.03 < noisy.std() < 0.07
+
+
+def records_in(db: Path) -> list[TrialRecord]:
+    with open_store(db) as store:
+        return store.records()
+
+
+def test_a_search_on_a_file_goes_through_the_study_loop(tmp_path: Path) -> None:
+    path, db = write_cache(tmp_path), tmp_path / "records.db"
+    (result,) = api.replay(path, strategy="random", trials=30, seed=2, db=db)
+    assert result.measured == 30
+    assert result.legal == 75
+    assert result.best is not None
+    stored = records_in(db)
+    assert {record.outcome.origin for record in stored} == {Origin.REPLAYED}
+    times = {entry.config: entry for entry in made_up_table().entries}
+    for record in stored:
+        entry = times[record.config]
+        assert record.outcome.status is entry.outcome.status
+        assert record.outcome.time_ms == entry.outcome.time_ms or record.outcome.time_ms == entry.time_ms
+    # The same command goes on where it stopped; another seed or strategy is a study of its own.
+    (again,) = api.replay(path, strategy="random", trials=31, seed=2, db=db)
+    assert again.counts[Status.OK] == 1
+    (other,) = api.replay(path, strategy="random", trials=5, seed=3, db=db)
+    assert other.measured == 5
+    (whole,) = api.replay(path, strategy="exhaustive", db=db)
+    assert whole.exhausted
+    assert whole.counts == {Status.OK: 65, Status.COMPILE_ERROR: 5, Status.LAUNCH_ERROR: 5}
+    assert whole.best is not None
+    assert whole.best.config.key == BEST
+
+
+def test_records_of_our_own_are_searched_by_size(tmp_path: Path) -> None:
+    small = replace(trial().problem, sizes=(("M", 512), ("N", 512), ("K", 512)))
+    write_records(tmp_path / "own.jsonl", [trial(2.0, 64), trial(1.0, 128), trial(3.0, 64, small)])
+    both = api.replay(tmp_path / "own.jsonl", strategy="random", db=tmp_path / "records.db")
+    assert [result.request.problem.label for result in both] == ["4096x4096x4096", "512x512x512"]
+    assert [result.legal for result in both] == [2, 1]
+    (one,) = api.replay(tmp_path / "own.jsonl", size="512", strategy="random", db=tmp_path / "records.db")
+    assert one.request.problem == small
+    assert one.records == ()
+    with pytest.raises(InputError, match="512x512x512"):
+        api.replay(tmp_path / "own.jsonl", size="7", db=tmp_path / "records.db")
+
+
+def test_replayed_records_never_answer_best(tmp_path: Path) -> None:
+    """Not even those of the very kernel, device and problem that is asked about."""
+    spec = load_spec("sgemm")
+    gpu = find_gpu("a6000")
+    problem = make_problem(spec, 4096)
+    question = Question.of(spec, gpu, problem)
+    assert question.default is not None
+    own = trial(
+        0.001,
+        question.default,
+        problem,
+        kernel_hash=question.kernel_hash,
+        space_hash=question.space_hash,
+        device=gpu.identity,
+    )
+    replayed = replace(own, uid="r", outcome=replace(own.outcome, origin=Origin.REPLAYED))
+    assert find_best([own], question).match is Match.EXACT
+    assert find_best([replayed], question).match is Match.DEFAULT
+    with open_store(tmp_path / "records.db") as store:
+        store.add_new([replayed, *tables_of_records([own], "own")[0].records()])
+        assert best_from(store, question).match is not Match.EXACT
+
+
+def test_a_cache_is_imported_once(tmp_path: Path) -> None:
+    zipped = tmp_path / "same.json.gz"
+    zipped.write_bytes(gzip.compress(cache_text().encode()))
+    db = tmp_path / "records.db"
+    for path, added in ((write_cache(tmp_path), 75), (zipped, 0), (write_cache(tmp_path), 0)):
+        done = CliRunner().invoke(cli, ["db", "import", str(path), "--db", str(db), "--json"])
+        assert done.exit_code == 0, done.output
+        assert json.loads(done.output) == {"added": added, "already_there": 75 - added}
+    stored = records_in(db)
+    assert {record.outcome.origin for record in stored} == {Origin.REPLAYED}
+    assert sum(record.outcome.status is Status.LAUNCH_ERROR for record in stored) == 5
+    assert (
+        max(len(record.outcome.measurement.samples_ms) for record in stored if record.outcome.measurement)
+        == 5
+    )
+    # What is in the database can be searched again.
+    with open_store(db) as store:
+        store.export_jsonl(tmp_path / "exported.jsonl")
+    (table,) = read_tables(tmp_path / "exported.jsonl")
+    assert table.space.count == 75
+
+
+def test_the_command_says_that_results_are_replayed(tmp_path: Path) -> None:
+    path, db = write_cache(tmp_path), tmp_path / "records.db"
+    command = ["search", "--replay", str(path), "--strategy", "random", "--trials", "20", "--db", str(db)]
+    done = CliRunner().invoke(cli, command)
+    assert done.exit_code == 0, done.output
+    assert "replayed" in done.stdout
+    assert "REPLAYED" in done.stderr
+    (summary,) = json.loads(CliRunner().invoke(cli, [*command, "--json"]).stdout)
+    assert summary["origin"] == "replayed"
+    assert summary["kernel"] == "made_up"
+    assert summary["measured"] == 20
+
+
+@pytest.mark.parametrize(
+    "extra", [["--gpu", "a6000"], ["--kernel", "sgemm"], ["--warm"], ["--suite", "sgemm"]]
+)
+def test_what_the_file_says_is_not_said_again(tmp_path: Path, extra: list[str]) -> None:
+    done = CliRunner().invoke(cli, ["search", "--replay", str(write_cache(tmp_path)), *extra])
+    assert isinstance(done.exception, InputError)
+    assert done.exception.key == extra[0]

@@ -91,16 +91,29 @@ def export(path: Path, study: str | None, kernel: str | None, db: str | None, as
         click.echo(f"{path}: {written} records")
 
 
-@db_command.command("import", epilog="Example: autotune db import results.jsonl.gz")
+@db_command.command(
+    "import",
+    epilog="""\b
+Examples:
+  autotune db import results.jsonl.gz
+  autotune db import gemm_RTX_3090.json.gz""",
+)
 @click.argument("path", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @db_option
 @json_option
 def import_(path: Path, db: str | None, as_json: bool) -> None:
-    """Add the records of an exported file, all or none."""
+    """Add the records of an exported file, all or none.
+
+    Cache files of Kernel Tuner become replayed records, which never pass for measured ones.
+    """
+    from autotune.replay.read import is_cache, read_tables
     from autotune.store import open_store
 
+    recorded = (
+        [record for table in read_tables(path) for record in table.records()] if is_cache(path) else None
+    )
     with open_store(db) as store:
-        report = store.import_jsonl(path)
+        report = store.import_jsonl(path) if recorded is None else store.add_new(recorded)
     if as_json:
         print_json(report)
     else:

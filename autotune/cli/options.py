@@ -31,12 +31,10 @@ class WholeNumber(click.IntRange):
             self.fail(f"must be a whole number {limits}, got {str(value)!r}", param, ctx)
 
 
-gpu_option = click.option(
-    "--gpu",
-    required=True,
-    metavar="GPU",
-    help="Table name (a6000), a GPU's own name ('NVIDIA RTX A6000'), or 'local' for the one in this machine.",
+gpu_help = (
+    "Table name (a6000), a GPU's own name ('NVIDIA RTX A6000'), or 'local' for the one in this machine."
 )
+gpu_option = click.option("--gpu", required=True, metavar="GPU", help=gpu_help)
 kernel_option = click.option(
     "--kernel", default="sgemm", show_default=True, metavar="NAME|YAML", help="Kernel to work on."
 )

@@ -13,7 +13,7 @@ from autotune.cli.options import (
     WholeNumber,
     class_option,
     db_option,
-    gpu_option,
+    gpu_help,
     json_option,
     kernel_option,
     parse_duration,
@@ -37,10 +37,11 @@ Examples:
   autotune search --gpu local --size 1024 --size 4096x4096x64 --time 10m
   autotune search --gpu local --suite sgemm --trials 50 --db results.sqlite
   autotune search --gpu local --kernel my/configs/kernels/softmax.yaml --size 4096 --strategy exhaustive
+  autotune search --replay gemm_RTX_3090.json.gz --strategy tpe --trials 100 --seed 1
 
 Run the same command again to go on where it stopped; Ctrl-C keeps everything finished.""",
 )
-@gpu_option
+@click.option("--gpu", metavar="GPU", help=gpu_help)
 @kernel_option
 @size_option
 @suite_option
@@ -74,11 +75,19 @@ Run the same command again to go on where it stopped; Ctrl-C keeps everything fi
 @click.option(
     "--measured-only", is_flag=True, help="Never predict: exit 3 where the GPU is not in this machine."
 )
+@click.option(
+    "--replay",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Recorded trials to search in place of a GPU: what `db export` wrote, or a cache of Kernel Tuner.",
+)
 @db_option
 @project_option
 @json_option
+@click.pass_context
 def search_command(
-    gpu: str,
+    context: click.Context,
+    gpu: str | None,
     kernel: str,
     sizes: tuple[str, ...],
     suite: str | None,
@@ -90,6 +99,7 @@ def search_command(
     study: str | None,
     warm: bool,
     measured_only: bool,
+    replay: Path | None,
     db: str | None,
     projects: tuple[Path, ...],
     as_json: bool,
@@ -98,19 +108,40 @@ def search_command(
 
     Where the GPU is in this machine, every candidate is compiled, verified and measured. Where it is not,
     candidates are compiled for it and ranked by the performance model; such results are marked as predicted.
+    With --replay a file of recorded trials answers instead, for comparing strategies.
     """
+    from autotune.api import replay as search_file
     from autotune.api import search
     from autotune.cli.progress import ProgressView
     from autotune.protocol import Protocol
     from autotune.render import unused_parameters
     from autotune.spec.load import load_spec
 
+    seconds = parse_duration(duration) if duration else None
+    if replay is not None:
+        _refuse_beside_replay(context, sizes)
+        with ProgressView() as view:
+            results = search_file(
+                replay,
+                size=sizes[0] if sizes else None,
+                trials=trials,
+                time_s=seconds,
+                strategy=strategy,
+                seed=seed,
+                db=db,
+                study=study,
+                on_event=view.show,
+            )
+        return _show(results, as_json)
+    if gpu is None:
+        raise click.MissingParameter(
+            ctx=context, param=next(p for p in context.command.params if p.name == "gpu")
+        )
     folders = project_folders(projects)
     spec = load_spec(kernel, folders)
     for name in unused_parameters(spec):
         note(f"warning: parameter {name} changes nothing: neither the template nor the launch uses it")
     problems = problems_of(sizes, suite, classes, spec, folders)
-    seconds = parse_duration(duration) if duration else None
     protocol = Protocol().warm() if warm else Protocol()
     with ProgressView() as view:
         results = search(
@@ -128,6 +159,31 @@ def search_command(
             measured_only=measured_only,
             on_event=view.show,
         )
+    return _show(results, as_json)
+
+
+def _refuse_beside_replay(context: click.Context, sizes: Sequence[str]) -> None:
+    """Raises InputError for options that say what the file says already."""
+    from click.core import ParameterSource
+
+    from autotune.errors import InputError
+
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
+        if given and parameter.name in _SAID_BY_THE_FILE:
+            raise InputError("does not go with --replay: the file says it", key=parameter.opts[0])
+    if len(sizes) > 1:
+        raise InputError(
+            "may be given once beside --replay; without it all of the file's tables are searched",
+            key="--size",
+        )
+
+
+_SAID_BY_THE_FILE = ("gpu", "kernel", "suite", "classes", "warm", "measured_only", "projects")
+
+
+def _show(results: Sequence[StudyResult], as_json: bool) -> int:
+    """Prints the results and gives the exit code."""
     if as_json:
         print_json([_summary(result) for result in results])
     else:
@@ -174,6 +230,10 @@ def _print(results: Sequence[StudyResult]) -> None:
         note(
             "PREDICTED, NOT MEASURED: the GPU is not in this machine. Resources are exact, the times are "
             "a model's; run the same command on that GPU to measure."
+        )
+    if any(row[-1] == "replayed" for row in rows):
+        note(
+            "REPLAYED, NOT MEASURED NOW: the times are those of the file, and `autotune best` never answers with them."
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -32,7 +33,7 @@ FAILURES = {
 
 def looks_like_cache(text: str) -> bool:
     """Whether a file's text begins like a cache."""
-    return '"tune_params_keys"' in text[:20_000] or '"tune_params"' in text[:20_000]
+    return '"tune_params"' in text[:20_000]
 
 
 def table_of_cache(text: str, name: str) -> Table:
@@ -46,7 +47,9 @@ def table_of_cache(text: str, name: str) -> Table:
             raise InputError("holds no configuration", name, "cache")
         declared = body.get("tune_params") or {}
         parameters = tuple(_parameter(key, declared.get(key, ()), entries) for key in names)
-        kernel, device = str(body.get("kernel_name") or "kernel"), str(body.get("device_name") or "unknown")
+        # A C++ name with its template arguments is no name of a kernel here.
+        kernel = re.sub(r"\W+", "_", str(body.get("kernel_name") or "kernel")).strip("_")
+        device = str(body.get("device_name") or "unknown")
         problem = _problem(body.get("problem_size"))
     except KeyError as error:
         raise InputError(f"a cache file of Kernel Tuner has the key {error}", name) from error

@@ -11,6 +11,9 @@ from autotune.replay.kernel_tuner import looks_like_cache, table_of_cache
 from autotune.replay.table import Table, tables_of_records
 from autotune.store.jsonl import FORMAT, parse_records
 
+HEAD_BYTES = 20_000
+"""What says which kind of file it is stands within these."""
+
 
 def read_tables(path: Path) -> list[Table]:
     """The tables of a file: exported records (one table per problem and device) or a cache of Kernel Tuner.
@@ -37,8 +40,12 @@ def read_tables(path: Path) -> list[Table]:
 
 
 def is_cache(path: Path) -> bool:
-    """Whether a file is a cache of Kernel Tuner."""
-    return looks_like_cache(_text(path))
+    """Whether a file begins like a cache of Kernel Tuner."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return looks_like_cache(file.read(HEAD_BYTES).decode(errors="replace"))
+    except (OSError, EOFError, zlib.error):
+        return False
 
 
 def _text(path: Path) -> str:

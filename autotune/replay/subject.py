@@ -8,8 +8,9 @@ from autotune.errors import InputError
 from autotune.expressions import Expression
 from autotune.gpu import GpuSpec
 from autotune.gpu_tables import find_gpu
-from autotune.replay.table import Table
-from autotune.spec.kernel_spec import KernelSpec, LaunchSpec, ProblemSpec
+from autotune.replay.table import PROTOCOL, Table
+from autotune.spec.kernel_spec import KernelSpec, LaunchSpec, ProblemClass, ProblemSpec
+from autotune.study.request import StudyRequest
 from autotune.study.strategies import Subject
 
 TEMPLATE = "replay/recorded.cu.j2"
@@ -20,11 +21,15 @@ NO_LIMIT = 2**31 - 1
 def subject_of(table: Table) -> Subject:
     """The table's kernel, without rules, code or costs: all that is known of it is the list of its configurations."""
     one = Expression.parse("1")
+    classes = tuple(
+        ProblemClass(name, (value,), Expression.parse(repr(value))) for name, value in table.problem.classes
+    )
+    sizes = tuple(name for name, _ in table.problem.sizes)
     spec = KernelSpec(
         name=table.kernel,
         template=TEMPLATE,
         entry=f"recorded:{table.kernel_hash}",
-        problem=ProblemSpec(tuple(name for name, _ in table.problem.sizes), table.problem.dtype, one, one),
+        problem=ProblemSpec(sizes, table.problem.dtype, one, one, classes),
         parameters=table.parameters,
         defaults=table.entries[0].config,
         derived={},
@@ -34,6 +39,27 @@ def subject_of(table: Table) -> Subject:
         reference="copy",
     )
     return Subject(spec, gpu_of(table), table.problem, table.space)
+
+
+def request_of(
+    table: Table, study: str, strategy: str, seed: int, trials: int | None, time_s: float | None
+) -> StudyRequest:
+    """A study of the table by one strategy."""
+    subject = subject_of(table)
+    return StudyRequest(
+        spec=subject.spec,
+        gpu=subject.gpu,
+        problem=table.problem,
+        device=table.device,
+        environment=table.environment,
+        study=study,
+        protocol=PROTOCOL,
+        trials=trials,
+        time_s=time_s,
+        strategy=strategy,
+        seed=seed,
+        space=table.space,
+    )
 
 
 def gpu_of(table: Table) -> GpuSpec:

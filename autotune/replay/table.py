@@ -41,6 +41,13 @@ class Entry:
     """What the table gives as its time, a mean or a median; not a number where it failed."""
     created: datetime = UNKNOWN_DATE
 
+    @property
+    def text(self) -> str:
+        """All that was recorded on one line: equal rows are the same row, whichever file they come from."""
+        measurement = self.outcome.measurement
+        samples = measurement.samples_ms if measurement else ()
+        return f"{self.config.key} {self.outcome.status} {self.outcome.reason} {samples}"
+
 
 @dataclass(frozen=True)
 class Table:
@@ -92,7 +99,7 @@ class Table:
         space_hash = _digest(repr(self.parameters))
         return [
             TrialRecord(
-                uid=_digest(f"{identity}\n{entry.config.key}\n{entry.outcome}"),
+                uid=_digest(f"{identity}\n{entry.text}"),
                 study=study or self.name,
                 session=session,
                 round=Round.SEARCH,

@@ -218,7 +218,7 @@ class Store:
 
     def merge(self, source: str | Path) -> MergeReport:
         """Adds all the records of another database or exported file, which is only read."""
-        return self._add_new(records_of(source))
+        return self.add_new(records_of(source))
 
     def export_jsonl(self, path: Path, query: RecordQuery | None = None) -> int:
         """Writes the records that match as lines of JSON (gzip for `.gz`) and gives their number."""
@@ -226,7 +226,15 @@ class Store:
 
     def import_jsonl(self, path: Path) -> MergeReport:
         """Adds the records of an exported file, all or none; raises StoreError with file and line."""
-        return self._add_new(read_records(path))
+        return self.add_new(read_records(path))
+
+    def add_new(self, records: Sequence[TrialRecord]) -> MergeReport:
+        """Adds those records whose `uid` is not there yet, all or none; raises StoreError."""
+        try:
+            added = self._insert(records)
+        except DBAPIError as error:
+            raise store_error(self.database, error) from error
+        return MergeReport(added, len(records) - added)
 
     def info(self) -> StoreInfo:
         """Schema, size and counts."""
@@ -275,13 +283,6 @@ class Store:
         except (StoreError, ValueError, TypeError, KeyError) as error:
             problems.append(f"a record cannot be read: {error}")
         return problems
-
-    def _add_new(self, records: Sequence[TrialRecord]) -> MergeReport:
-        try:
-            added = self._insert(records)
-        except DBAPIError as error:
-            raise store_error(self.database, error) from error
-        return MergeReport(added, len(records) - added)
 
     def _insert(self, records: Sequence[TrialRecord]) -> int:
         packed = [pack(record) for record in records]

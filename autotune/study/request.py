@@ -10,6 +10,7 @@ from autotune.gpu import GpuSpec
 from autotune.problem import Problem
 from autotune.protocol import Protocol
 from autotune.records import DeviceIdentity, Environment, Status, TrialRecord
+from autotune.space.search_space import SearchSpace
 from autotune.spec.kernel_spec import KernelSpec
 
 
@@ -33,6 +34,8 @@ class StudyRequest:
     seed: int = 0
     board: str = ""
     """UUID of the board that measures; empty where none does."""
+    space: SearchSpace | None = None
+    """Where to search; None for all that the spec's rules and the GPU's limits allow."""
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 

@@ -47,7 +47,7 @@ def run_study(
     """
     check_problem(request.spec, request.problem)
     check_call(request.spec, request.problem, request.gpu)
-    space = search_space(request.spec, request.gpu, request.problem)
+    space = request.space or search_space(request.spec, request.gpu, request.problem)
     if not space.count:
         raise NothingFound(_nothing_legal(request, space))
     study = _Study(request, stages, store, space, sampler, on_event)
