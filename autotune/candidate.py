@@ -121,6 +121,12 @@ class LaunchPlan:
         return tuple(argument for argument in self.arguments if isinstance(argument, BufferPlan))
 
     @property
+    def known(self) -> dict[str, Value]:
+        """What a reference gets beside the arrays: scalars by name, then the facts of other names."""
+        values = {plan.name: plan.value for plan in self.arguments if isinstance(plan, ScalarPlan)}
+        return {**values, **{name: value for name, value in self.facts if name not in values}}
+
+    @property
     def scratch(self) -> ScratchPlan | None:
         """The scratch argument; None where there is none or where it has no bytes."""
         plans = (argument for argument in self.arguments if isinstance(argument, ScratchPlan))

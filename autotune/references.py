@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from autotune.config import Value
 from autotune.errors import InputError, nearest_name
 from autotune.records import Accuracy
 from autotune.spec.kernel_spec import KernelSpec
@@ -30,7 +31,8 @@ Array: TypeAlias = npt.NDArray[Any]
 """A NumPy array, or a CuPy one, which behaves the same."""
 Arrays: TypeAlias = Mapping[str, Array]
 """The array arguments by name in the order of the kernel's signature, as logical views without padding."""
-Scalars: TypeAlias = Mapping[str, float | int]
+Scalars: TypeAlias = Mapping[str, Value]
+"""The scalar arguments by name in order; behind them classes of the problem and constants of the spec, where no scalar has the name."""
 
 MATMUL_TOLERANCE = 4.0
 """In units of eps * sqrt(K) * |A_i| * |B_j|. Rounding after each of K additions, in the worst order (one
@@ -178,7 +180,7 @@ def matmul(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
         raise InputError(f"matmul has two inputs and an output, got {', '.join(arrays)}", key="reference")
     a, b, c = arrays.values()
     output = list(arrays)[-1]
-    alpha, beta = float(scalars.get("alpha", 1.0)), float(scalars.get("beta", 0.0))
+    alpha, beta = number(scalars, "alpha", 1.0), number(scalars, "beta", 0.0)
     (rows, depth), columns = a.shape, b.shape[1]
 
     precision = Precision.of(c.dtype)
@@ -208,6 +210,14 @@ def matmul(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
     return Expected({output: values}, {output: scale}, MATMUL_TOLERANCE)
 
 
+def number(scalars: Scalars, name: str, default: float = 0.0) -> float:
+    """A scalar's value."""
+    value = scalars.get(name, default)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{name} must be a number, got {value!r}", key="reference")
+    return float(value)
+
+
 def transpose(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
     """The last array is the first one with rows and columns exchanged, exactly."""
     return _exactly(list(arrays)[-1], next(iter(arrays.values())).T, xp)
@@ -220,7 +230,7 @@ def copy(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
 
 def scale(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> dict[str, Array]:
     """The last array is the first one times the first scalar."""
-    factor = next(iter(scalars.values()))
+    factor = number(scalars, next(iter(scalars)))
     return {list(arrays)[-1]: next(iter(arrays.values())).astype(xp.float64) * factor}
 
 

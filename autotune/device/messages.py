@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.candidate import BufferPlan, LaunchPlan, Runnable, ScalarPlan
+from autotune.config import Value
 from autotune.protocol import Protocol
 
 
@@ -19,6 +20,8 @@ class Workload:
     data: str
     """`normal`, `uniform`, `ones`, `zeros`, or `nan` for inputs that must not be read."""
     seed: int
+    facts: tuple[tuple[str, Value], ...] = ()
+    """What the reference is told beside arrays and scalars, see `LaunchPlan.facts`."""
 
     @classmethod
     def of(cls, run: Runnable, protocol: Protocol, data: str = "") -> Workload:
@@ -29,12 +32,19 @@ class Workload:
     def of_launch(cls, launch: LaunchPlan, reference: object, protocol: Protocol, data: str = "") -> Workload:
         """The workload of a launch that need not be of one of our kernels."""
         scalars = tuple(argument for argument in launch.arguments if isinstance(argument, ScalarPlan))
-        return cls(launch.buffers, scalars, reference, data or protocol.data, protocol.data_seed)
+        seed = protocol.data_seed
+        return cls(launch.buffers, scalars, reference, data or protocol.data, seed, launch.facts)
 
     @property
     def values(self) -> Mapping[str, float | int]:
         """The scalars by name."""
         return {scalar.name: scalar.value for scalar in self.scalars}
+
+    @property
+    def known(self) -> Mapping[str, Value]:
+        """What a reference gets beside the arrays, see `LaunchPlan.known`."""
+        values = self.values
+        return {**values, **{name: value for name, value in self.facts if name not in values}}
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from autotune.candidate import CompiledKernel, Runnable
 from autotune.device.gpu_device import GpuDevice
 from autotune.device.measure import Bind
 from autotune.device.messages import Workload
+from autotune.device.scratch import Scratch
 from autotune.errors import StageFailure
 from autotune.records import Accuracy, Status
 from autotune.references import Expected, WorstElement, get_reference, in_range, quick_error, worst_element
@@ -36,7 +37,7 @@ class Trap:
         self._image = device.allocate(self.layout.nbytes)
         fill(self._image, self.layout, workload.data, workload.seed, poisoned, xp)
         reference = get_reference(workload.reference)
-        self.expected: Expected = reference.expected(self.layout.views(self._image), workload.values, xp)
+        self.expected: Expected = reference.expected(self.layout.views(self._image), workload.known, xp)
         # Where all that is expected is an ordinary number, so are the errors of a right kernel.
         self._ordinary = in_range(self.layout.views(self._image), self.expected, xp)
         self._arena = device.allocate(self.layout.nbytes)
@@ -84,12 +85,16 @@ def verify_run(device: GpuDevice, run: Runnable, trap: Trap, loaded: Load | None
 
     `loaded` gives its function; by default the device's own, which unloads it afterwards.
     """
+    scratch = Scratch(device, [run.launch])
     trap.reset()
     if not run.launch.empty:
         with (loaded or device.loaded)(run.kernel) as function:
-            device.bind(function, run.launch, trap.addresses())()
+            device.bind(function, run.launch, {**trap.addresses(), **scratch.addresses(run.launch)})()
             device.synchronize()
-    return trap.check()
+    accuracy = trap.check()
+    if dirt := scratch.dirt(run.launch):
+        raise StageFailure(Status.WRONG_RESULT, dirt, accuracy)
+    return accuracy
 
 
 def verify_call(device: GpuDevice, bind: Bind, trap: Trap) -> Accuracy:

@@ -37,6 +37,7 @@ from autotune.device.messages import (
     WorkerStats,
     Workload,
 )
+from autotune.device.scratch import Scratch
 from autotune.device.verify import Trap, verify_call, verify_run
 from autotune.errors import InputError, StageFailure
 from autotune.records import ClockReading, Status
@@ -108,7 +109,7 @@ class Worker:
         with self._loaded(message.run.kernel) as function:
             return measure_call(
                 self._device,
-                lambda addresses: self._device.bind(function, message.run.launch, addresses),
+                _bind(self._device, function, message.run.launch, Scratch(self._device, [message.run.launch])),
                 self._buffers(message.workload),
                 message.protocol,
                 message.best_ms,
@@ -127,10 +128,11 @@ class Worker:
     def _compare(self, message: Compare) -> list[Timed]:
         with ExitStack() as stack:
             contestants: list[tuple[Bind, BufferSets]] = []
+            scratch = Scratch(self._device, [run.launch for run in message.runs])
             kept = {workload: self._buffers(workload, alone=False) for workload in message.workloads}
             for run, workload in zip(message.runs, message.workloads, strict=True):
                 function = stack.enter_context(self._device.loaded(run.kernel))
-                contestants.append((_bind(self._device, function, run.launch), kept[workload]))
+                contestants.append((_bind(self._device, function, run.launch, scratch), kept[workload]))
             for routine in message.routines:
                 first = message.workloads[0]
                 contestants.append((self._routine(routine, first), kept[first]))
@@ -227,8 +229,9 @@ class Worker:
         return Timed(timed.measurement, timed.dropped, how + timed.notes)
 
 
-def _bind(device: GpuDevice, function: object, launch: LaunchPlan) -> Bind:
-    return lambda addresses: device.bind(function, launch, addresses)
+def _bind(device: GpuDevice, function: object, launch: LaunchPlan, scratch: Scratch) -> Bind:
+    own = scratch.addresses(launch)
+    return lambda addresses: device.bind(function, launch, {**addresses, **own})
 
 
 class _Process:
