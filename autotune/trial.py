@@ -66,15 +66,31 @@ class Stages(Protocol):
         ...
 
 
-def run_trial(candidate: Candidate, stages: Stages, best_ms: float | None = None) -> Outcome:
-    """What becomes of one candidate; raises only on programming errors and on losing the GPU for good."""
-    origin = stages.origin
-
+def begin(candidate: Candidate, origin: Origin) -> Source | Outcome:
+    """The part of a trial that needs neither compiler nor GPU: what to compile, or why there is nothing to."""
     broken = violations(candidate.spec, candidate.gpu, candidate.problem, candidate.config)
     if broken:
         return Outcome(Status.ILLEGAL, origin, "; ".join(str(violation) for violation in broken))
 
-    source = render(candidate.spec, candidate.gpu, candidate.problem, candidate.config)
+    return render(candidate.spec, candidate.gpu, candidate.problem, candidate.config)
+
+
+def run_trial(
+    candidate: Candidate,
+    stages: Stages,
+    best_ms: float | None = None,
+    begun: Source | Outcome | None = None,
+) -> Outcome:
+    """What becomes of one candidate; raises only on programming errors and on losing the GPU for good.
+
+    `begun` is what `begin` gave, where that was done ahead.
+    """
+    origin = stages.origin
+
+    source = begun or begin(candidate, origin)
+    if isinstance(source, Outcome):
+        return source
+
     try:
         kernel = stages.compile(candidate, source)
     except StageFailure as failure:

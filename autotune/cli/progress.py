@@ -64,9 +64,10 @@ def line(progress: Progress) -> str:
     failures = ", ".join(f"{count} {status}" for status, count in progress.failures.items() if count)
     if failures:
         parts.append(f"failed: {failures}")
-    parts.append(
-        f"{progress.origin} {progress.gpu_busy:.0%} busy, waits for compiler {progress.compile_wait:.0%}"
-    )
+    busy = progress.occupation
+    if busy.per_minute:
+        compilers = f", compilers {busy.compilers:.0%}" if busy.compilers is not None else ""
+        parts.append(f"{progress.origin} {busy.per_minute:,.0f}/min, GPU {busy.gpu:.0%} busy{compilers}")
     if progress.time_left_s is not None:
         parts.append(f"{_clock(progress.time_left_s)} left")
     return " | ".join(parts)

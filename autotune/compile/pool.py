@@ -73,6 +73,11 @@ class CompilePool:
         """How many compilations are queued or running."""
         return self._unfinished
 
+    @property
+    def worked_s(self) -> float:
+        """Seconds that all the processes together have spent on compilations."""
+        return sum(hand.worked_s for hand in self._hands)
+
     def close(self) -> None:
         """Cancels what waits, ends what runs with all its processes, and returns within seconds."""
         with self._lock:
@@ -111,6 +116,8 @@ class _Hand:
     def __init__(self, pool: CompilePool, number: int) -> None:
         self.worked = False
         self._pool = pool
+        self._worked_s = 0.0
+        self._since: float | None = None
         self._child: ChildProcess | None = None
         self._stopping = threading.Event()
         self._start_lock = threading.Lock()
@@ -125,18 +132,27 @@ class _Hand:
             if self._child is not None:
                 self._child.kill()
 
+    @property
+    def worked_s(self) -> float:
+        """Seconds spent on compilations, the present one included."""
+        since = self._since
+        return self._worked_s + (time.monotonic() - since if since is not None else 0.0)
+
     def _work(self) -> None:
         while task := self._pool._tasks.get():
             future, job = task
             if not future.set_running_or_notify_cancel():
                 continue
             self.worked = True
+            began = self._since = time.monotonic()
             try:
                 kernel = self._compile(job)
             except BaseException as error:  # noqa: BLE001  the waiting thread gets it, as from any executor
                 future.set_exception(CancelledError() if self._stopping.is_set() else error)
             else:
                 future.set_result(kernel)
+            self._since = None
+            self._worked_s += time.monotonic() - began
         if self._child is not None:
             self._child.close()
 

@@ -168,9 +168,7 @@ class Sampler:
         spent, count = 0.0, 1
         limit = self._device.now() + RAMP_LIMIT_S
         step_ms = min(WARMUP_STEP_MS, self._warmup_ms)
-        while spent < self._warmup_ms or (
-            self._device.busy.lasted_s < RAMP_S and self._device.now() < limit
-        ):
+        while spent < self._warmup_ms or (self._device.busy.lasted_s < RAMP_S and self._device.now() < limit):
             start = self._device.mark()
             for _ in range(count):
                 call()
@@ -270,10 +268,7 @@ def measure_call(
         samples: list[float] = []
         dropped = False
         while not samples or not (
-            dropped
-            or enough(samples, protocol)
-            or decided(samples, best_ms)
-            or device.now() >= deadline
+            dropped or enough(samples, protocol) or decided(samples, best_ms) or device.now() >= deadline
         ):
             stamps = [sampler.queue() for _ in range(_queued(sampler, samples, protocol))]
             device.synchronize()

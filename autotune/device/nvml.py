@@ -101,7 +101,11 @@ def clock_reader(pci_bus_id: str) -> Callable[[], ClockReading | None]:
     """A function that reads the clocks of the board at a PCI bus id; None where they cannot be read."""
     nvml = library()
     handle = _handle_at(nvml, pci_bus_id) if nvml is not None else None
-    highest = _ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM) if nvml and handle is not None else None
+    highest = (
+        _ask(nvml.nvmlDeviceGetMaxClockInfo, handle, nvml.NVML_CLOCK_SM)
+        if nvml and handle is not None
+        else None
+    )
 
     def read() -> ClockReading | None:
         if nvml is None or handle is None:

@@ -1,7 +1,8 @@
 """The process that owns one GPU: `python -m autotune.device.worker`, started and watched by `autotune.device.stages`.
 
 It keeps the data and the references of the latest problems as far as memory goes, and the latest kernel: what is
-verified next is measured, on one size after the other. Whatever a kernel does, the parent's state is safe: a hang is killed, a crash ends this process.
+verified next is measured, on one size after the other. Whatever a kernel does, the parent's state is safe: a hang is
+killed, a crash ends this process.
 """
 
 from __future__ import annotations

@@ -38,10 +38,22 @@ class Brain:
         self._open[config] = trial
         return config
 
+    def claim(self, config: Config) -> bool:
+        """Takes in a configuration that is tried here because another problem asked; False where it is known."""
+        if config in self._known:
+            return False
+        self._known.add(config)
+        self._sampler.seen.add(config)
+        return True
+
     def tell(self, config: Config, outcome: Outcome) -> None:
-        """What became of an asked configuration."""
+        """What became of an asked or claimed configuration."""
         state, value = _verdict(outcome)
-        self._study.tell(self._open.pop(config), value, state)
+        trial = self._open.pop(config, None)
+        if trial is None:
+            self._add(config, state, value)
+        else:
+            self._study.tell(trial, value, state)
 
     def learn(self, records: Iterable[TrialRecord]) -> None:
         """Takes in trials that were not asked here; configurations in flight are left to `tell`."""
@@ -49,19 +61,21 @@ class Brain:
             if record.config in self._known:
                 continue
             self._known.add(record.config)
-            state, value = _verdict(record.outcome)
-            self._study.add_trial(
-                optuna.trial.create_trial(
-                    state=state,
-                    value=value,
-                    params=dict(self._words.encode(record.config)),
-                    distributions=self._words.distributions,
-                )
-            )
+            self._add(record.config, *_verdict(record.outcome))
 
     def share(self, own: str, sessions: Collection[str]) -> None:
         """Several sessions search the space; this one is `own`."""
         self._sampler.share(own, sessions)
+
+    def _add(self, config: Config, state: TrialState, value: float | None) -> None:
+        self._study.add_trial(
+            optuna.trial.create_trial(
+                state=state,
+                value=value,
+                params=dict(self._words.encode(config)),
+                distributions=self._words.distributions,
+            )
+        )
 
 
 def _verdict(outcome: Outcome) -> tuple[TrialState, float | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from autotune.config import Config
@@ -28,7 +29,7 @@ class Ledger:
         self.stale = 0
         """Earlier search records left out since the driver or the compiler changed."""
         self._request = request
-        self._origin = origin
+        self.origin = origin
         self._store = store
         self._space = space
         self._kernel_hash = kernel_hash(request.spec)
@@ -79,12 +80,20 @@ class Ledger:
 
     def add(self, config: Config, outcome: Outcome, round_: Round = Round.SEARCH) -> TrialRecord:
         """Stores one finished trial; it is durable when this returns."""
-        record = self._record(self._request.spec.name, self._kernel_hash, config, outcome, round_)
-        return self._store_record(record)
+        return self.add_many([(config, outcome)], round_)[0]
+
+    def add_many(
+        self, finished: Sequence[tuple[Config, Outcome]], round_: Round = Round.SEARCH
+    ) -> list[TrialRecord]:
+        """The same for several at once."""
+        name = self._request.spec.name
+        return self._store_records(
+            [self._record(name, self._kernel_hash, config, outcome, round_) for config, outcome in finished]
+        )
 
     def add_baseline(self, name: str, outcome: Outcome) -> TrialRecord:
         """Stores a vendor routine's time under its own name."""
-        return self._store_record(self._record(name, "", Config(()), outcome, Round.BASELINE))
+        return self._store_records([self._record(name, "", Config(()), outcome, Round.BASELINE)])[0]
 
     @property
     def sessions(self) -> tuple[str, ...]:
@@ -118,7 +127,7 @@ class Ledger:
             and record.device.key == request.device.key
             and record.problem == request.problem
             and record.protocol == request.protocol.key
-            and record.outcome.origin is self._origin
+            and record.outcome.origin is self.origin
         )
 
     def _record(
@@ -143,15 +152,16 @@ class Ledger:
             created=datetime.now(UTC),
         )
 
-    def _store_record(self, record: TrialRecord) -> TrialRecord:
-        self._store.add(record)
-        self._uids.add(record.uid)
-        self.added.append(record)
-        if record.round is Round.SEARCH:
-            self._try(record)
-        elif record.round is Round.FINAL:
-            self._add_final(record)
-        return record
+    def _store_records(self, records: list[TrialRecord]) -> list[TrialRecord]:
+        self._store.add_many(records)
+        for record in records:
+            self._uids.add(record.uid)
+            self.added.append(record)
+            if record.round is Round.SEARCH:
+                self._try(record)
+            elif record.round is Round.FINAL:
+                self._add_final(record)
+        return records
 
     def _add_final(self, record: TrialRecord) -> None:
         if record.outcome.status.timed:

@@ -15,6 +15,20 @@ from autotune.spec.kernel_spec import KernelSpec
 
 
 @dataclass(frozen=True)
+class Occupation:
+    """How busy what a search needs has been since its first trial, each as a share of the time from 0 to 1."""
+
+    gpu: float = 0.0
+    """Verifying and measuring."""
+    idle: float = 0.0
+    """No candidate was ready to be tried."""
+    compilers: float | None = None
+    """The compiler processes, on average; None where candidates are not compiled ahead."""
+    per_minute: float = 0.0
+    """Trials finished."""
+
+
+@dataclass(frozen=True)
 class Progress:
     """The state of a run after a trial, or when a phase begins."""
 
@@ -35,10 +49,7 @@ class Progress:
     elapsed_s: float = 0.0
     time_left_s: float | None = None
     """Estimated; None while there is nothing to go by."""
-    gpu_busy: float = 0.0
-    """Share of the run spent verifying and measuring."""
-    compile_wait: float = 0.0
-    """Share of the run in which a trial waited for the compiler."""
+    occupation: Occupation = field(default_factory=Occupation)
     last: TrialRecord | None = None
     """The trial just finished."""
 

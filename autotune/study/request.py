@@ -12,6 +12,7 @@ from autotune.protocol import Protocol
 from autotune.records import DeviceIdentity, Environment, Status, TrialRecord
 from autotune.space.search_space import SearchSpace
 from autotune.spec.kernel_spec import KernelSpec
+from autotune.study.progress import Occupation
 
 
 @dataclass(frozen=True)
@@ -61,6 +62,8 @@ class StudyResult:
     """Others that cannot be told from the best: closer than the spread of the samples or 1%."""
     baseline: tuple[TrialRecord, ...] = ()
     """The vendor library's routine in this session."""
+    occupation: Occupation = field(default_factory=Occupation)
+    """How busy GPU and compilers were during the search."""
     notes: tuple[str, ...] = ()
     """Why the run ended and what else a user should know."""
 

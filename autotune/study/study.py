@@ -1,35 +1,45 @@
-"""The study loop: ask for a configuration, run its trial, record it, tell the sampler; a final round."""
+"""The study loop: ask for configurations, have them tried, record them, tell who asked; a final round.
+
+One loop serves one problem or many. With many, their strategies take turns; what any of them asks for is compiled
+once and tried on all of them while it is loaded, so that every strategy learns from every trial.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
+from itertools import cycle
 from typing import TYPE_CHECKING
 
-from autotune.candidate import Candidate
+from autotune.candidate import Candidate, Source
 from autotune.config import Config
-from autotune.errors import GpuUnavailable, NothingFound, StageFailure
+from autotune.errors import NothingFound
 from autotune.launch import check_call
 from autotune.legality import search_space
 from autotune.problems import check_problem
-from autotune.records import Outcome, Round, Status, TrialRecord
+from autotune.records import Outcome, TrialRecord
 from autotune.space.search_space import SearchSpace
 from autotune.store import Store
 from autotune.study.budget import PATIENCE, Budget
-from autotune.study.final import Compares, FinalRound, MeasuresBaseline, choose_leaders, find_ties, remeasure
+from autotune.study.contest import Contest, nothing_legal
+from autotune.study.final import Compares, MeasuresBaseline
 from autotune.study.interrupt import Interrupt
 from autotune.study.ledger import Ledger, time_ms
-from autotune.study.progress import Progress, group_failures, metrics
+from autotune.study.listing import Asker, Listing
+from autotune.study.progress import Occupation, Progress, metrics
 from autotune.study.request import StudyRequest, StudyResult
 from autotune.study.stopwatch import Stopwatch
 from autotune.study.strategies import Subject, make_sampler
 from autotune.study.window import Window
-from autotune.trial import Stages, VendorTime, run_trial
+from autotune.trial import Stages, run_trial
 
 if TYPE_CHECKING:
     from autotune.study.samplers import LegalSampler
 
 OnEvent = Callable[[Progress], None]
+
+REFRESH_S = 1.0
+"""How often a run over many problems looks for what other workers stored."""
 
 
 def run_study(
@@ -41,237 +51,194 @@ def run_study(
 ) -> StudyResult:
     """What a study comes to within its budget, continuing what the store already holds of it.
 
-    Each finished trial is stored before the next begins. Ctrl-C ends the run early with what is there. The
+    Each finished trial is stored before anybody is told of it. Ctrl-C ends the run early with what is there. The
     caller closes `stages`, which ends whatever is in flight. Raises NothingFound where no configuration is
     legal or none ever got a time, and InputError for an unknown strategy or a problem that cannot be run.
     """
+    search = _Search([_contest(request, stages, store, sampler=sampler)], stages, on_event)
+    interrupted = search.run()
+    return search.contests[0].result(search.occupation, interrupted=interrupted)
+
+
+def run_matrix(
+    requests: Sequence[StudyRequest],
+    stages: Stages,
+    store: Store,
+    configs: Sequence[Config] | None = None,
+    on_event: OnEvent | None = None,
+    *,
+    final: bool = True,
+) -> list[StudyResult]:
+    """Like `run_study` for several problems of one kernel at once: a configuration is tried on all of them.
+
+    With `configs`, those are tried in their order instead of what the requests' strategies ask for. Budgets are per
+    problem, seconds those of the whole run. Problems for which nothing is legal or worked have an empty result;
+    raises NothingFound where that are all of them. `final` rounds may be left out.
+    """
+    contests, results = [], {}
+    for request in requests:
+        try:
+            contests.append(_contest(request, stages, store, configs=configs))
+        except NothingFound as failure:
+            results[request.session] = StudyResult.empty(request, str(failure))
+    if contests:
+        search = _Search(contests, stages, on_event, final=final)
+        interrupted = search.run()
+        for contest in contests:
+            try:
+                result = contest.result(search.occupation, interrupted=interrupted)
+            except NothingFound as failure:
+                result = StudyResult.empty(contest.request, str(failure))
+            results[contest.request.session] = result
+    ordered = [results[request.session] for request in requests]
+    if not any(result.best or result.interrupted for result in ordered):
+        raise NothingFound("\n".join(note for result in ordered for note in result.notes))
+    return ordered
+
+
+def _contest(
+    request: StudyRequest,
+    stages: Stages,
+    store: Store,
+    sampler: LegalSampler | None = None,
+    configs: Sequence[Config] | None = None,
+) -> Contest:
     check_problem(request.spec, request.problem)
     check_call(request.spec, request.problem, request.gpu)
     space = request.space or search_space(request.spec, request.gpu, request.problem)
     if not space.count:
-        raise NothingFound(_nothing_legal(request, space))
-    study = _Study(request, stages, store, space, sampler, on_event)
-    with Interrupt() as interrupt:
-        study.measure_baseline(interrupt)
-        study.search(interrupt)
-        study.final_round(interrupt)
-    return study.result(interrupt.requested)
+        raise NothingFound(nothing_legal(request, space))
+    asker = _brain(request, space, sampler) if configs is None else Listing(space, configs)
+    # Somebody who asks for everything gets it, however much of it fails.
+    patience = None if request.strategy == "exhaustive" or configs is not None else PATIENCE
+    budget = Budget(request.trials, request.time_s, patience)
+    return Contest(request, space, Ledger(request, stages.origin, store, space), asker, budget)
 
 
-class _Study:
-    """The state of one run."""
+def _brain(request: StudyRequest, space: SearchSpace, sampler: LegalSampler | None) -> Asker:
+    from autotune.study.brain import Brain
+
+    subject = Subject(request.spec, request.gpu, request.problem, space)
+    return Brain(space, sampler or make_sampler(request.strategy, subject, request.seed, request.trials))
+
+
+class _Search:
+    """One run."""
 
     def __init__(
-        self,
-        request: StudyRequest,
-        stages: Stages,
-        store: Store,
-        space: SearchSpace,
-        sampler: LegalSampler | None,
-        on_event: OnEvent | None,
+        self, contests: Sequence[Contest], stages: Stages, on_event: OnEvent | None, *, final: bool = True
     ) -> None:
-        from autotune.study.brain import Brain
-
-        subject = Subject(request.spec, request.gpu, request.problem, space)
-        self.request = request
+        self.contests = contests
         self.stages = stages
-        self.space = space
         self.on_event = on_event
-        self.ledger = Ledger(request, stages.origin, store, space)
-        self.brain = Brain(
-            space, sampler or make_sampler(request.strategy, subject, request.seed, request.trials)
-        )
-        # Somebody who asks for everything gets it, however much of it fails.
-        self.budget = Budget(
-            request.trials, request.time_s, None if request.strategy == "exhaustive" else PATIENCE
-        )
+        self.final = final
         self.stopwatch = Stopwatch(stages)
-        self.exhausted = False
-        self.ended = ""
-        self.notes: list[str] = []
-        self.measured_now = 0
-        self.failures: Counter[Status] = Counter()
-        self.brain.learn(self.ledger.refresh())
+        self.occupation = Occupation()
+        self.finished = 0
+        self._by_problem = {contest.request.problem: contest for contest in contests}
+        self._turns = cycle(contests)
+        self._refreshed = 0.0
 
-    def search(self, interrupt: Interrupt) -> None:
-        """Ask, run, record, tell, until the budget or the space is used up."""
-        window = Window(self.stages)
-        self.emit("search")
+    def run(self) -> bool:
+        """Baselines, the search, final rounds; gives whether it was interrupted."""
+        with Interrupt() as interrupt:
+            self.measure_baselines(interrupt)
+            window = Window(self.stages, self.try_one)
+            try:
+                self.search(window, interrupt)
+            finally:
+                window.close(wait=False)
+            self.final_rounds(interrupt)
+            return interrupt.requested
+
+    def search(self, window: Window, interrupt: Interrupt) -> None:
+        """Ask, try, record, tell, until the budgets or the spaces are used up."""
+        self.emit("search", self.contests[0])
         while not interrupt.requested:
             self.learn_from_others()
-            self.ended = self.budget.verdict(self.ledger.measured)
-            if self.ended:
+            if all(contest.is_over() for contest in self.contests):
                 break
             interrupt.attempt(lambda: self.fill(window))
-            if interrupt.requested or not len(window):
+            if not len(window):
                 break
-            candidate = interrupt.attempt(lambda: self.stopwatch.wait_for(window.take))
-            if candidate is None:
-                break
-            known = self.ledger.get(candidate.config)
-            if known:
-                # Another worker was faster; nothing is run twice.
-                self.brain.tell(candidate.config, known.outcome)
-                continue
-            outcome = self.try_one(candidate, interrupt)
-            if outcome is None:
-                break
-            record = self.ledger.add(candidate.config, outcome)
-            self.brain.tell(candidate.config, outcome)
-            self.budget.note(outcome.status.timed)
-            self.measured_now += outcome.status.timed
-            self.failures[outcome.status] += not outcome.status.timed
-            self.emit("search", record)
-        window.drop_all()
-
-    def learn_from_others(self) -> None:
-        """Takes in what other workers of the same study stored meanwhile."""
-        known = self.ledger.sessions
-        self.brain.learn(self.ledger.refresh())
-        # Also where they stored nothing but what is known here: in step with them, it would stay so.
-        if self.ledger.sessions != known:
-            self.brain.share(self.request.session, self.ledger.sessions)
+            interrupt.attempt(window.wait)
+            self.store(window)
+        window.close(wait=not interrupt.requested)
+        self.store(window)
 
     def fill(self, window: Window) -> None:
-        """Asks for candidates until enough are in flight, the budget is covered or none are left."""
-        while window.has_room and self.budget.allows(self.ledger.measured, len(window)):
-            config = self.brain.ask()
-            if config is None:
-                self.exhausted = not len(window)
-                return
-            window.add(self.candidate(config))
+        """Asks until enough is in flight, the budgets are covered or nothing is left; problems take turns."""
+        while window.has_room and any(contest.wants_more for contest in self.contests):
+            contest = next(self._turns)
+            config = contest.ask() if contest.wants_more else None
+            if config is not None:
+                others = [one for one in self.contests if one is not contest and one.claim(config)]
+                window.add([one.candidate(config) for one in (contest, *others)])
 
-    def try_one(self, candidate: Candidate, interrupt: Interrupt) -> Outcome | None:
-        """What became of the candidate; None where Ctrl-C cut it short."""
-        return interrupt.attempt(lambda: run_trial(candidate, self.stopwatch, self.ledger.best_ms))
+    def try_one(self, candidate: Candidate, begun: Source | Outcome) -> Outcome | None:
+        """What becomes of a candidate, in the window's thread; None where another worker was faster."""
+        ledger = self._by_problem[candidate.problem].ledger
+        if ledger.get(candidate.config):
+            return None
+        return run_trial(candidate, self.stopwatch, ledger.best_ms, begun)
 
-    def measure_baseline(self, interrupt: Interrupt) -> None:
+    def store(self, window: Window) -> None:
+        """Records what the window has finished."""
+        finished: dict[Contest, list[tuple[Config, Outcome | None]]] = {}
+        for candidate, outcome in window.take_finished():
+            finished.setdefault(self._by_problem[candidate.problem], []).append((candidate.config, outcome))
+        for contest, trials in finished.items():
+            records = contest.store(trials)
+            self.finished += len(records)
+            self.occupation = self.stopwatch.occupation(window, self.finished)
+            for record in records:
+                self.emit("search", contest, record)
+
+    def learn_from_others(self) -> None:
+        """Asks the store for what other workers found; not for many problems after each trial."""
+        now = time.monotonic()
+        if len(self.contests) == 1 or now - self._refreshed > REFRESH_S:
+            self._refreshed = now
+            for contest in self.contests:
+                contest.learn_from_others()
+
+    def measure_baselines(self, interrupt: Interrupt) -> None:
         """Times the vendor's routine where the stages know one."""
-        stages, request = self.stages, self.request
-        if not isinstance(stages, MeasuresBaseline):
+        if isinstance(self.stages, MeasuresBaseline):
+            for contest in self.contests:
+                self.emit("baseline", contest)
+                contest.measure_baseline(self.stages, interrupt)
+
+    def final_rounds(self, interrupt: Interrupt) -> None:
+        """The leaders of each problem, interleaved."""
+        if not self.final or not isinstance(self.stages, Compares):
             return
-        self.emit("baseline")
-        try:
-            baseline = interrupt.attempt(lambda: stages.baseline(request.spec, request.problem))
-        except (StageFailure, GpuUnavailable) as failure:
-            # Where the GPU itself is gone, the first trial says so.
-            self.notes.append(f"no baseline: {failure}")
-            return
-        if baseline:
-            self.add_baseline(baseline)
+        for contest in self.contests:
+            leaders = contest.leaders()
+            if leaders and not interrupt.requested:
+                self.emit("final", contest)
+                contest.final_round(leaders, self.stages, interrupt)
 
-    def add_baseline(self, vendor: VendorTime) -> None:
-        """Records the vendor's time beside the session's own."""
-        outcome = Outcome(Status.OK, self.stages.origin, measurement=vendor.measurement, notes=vendor.notes)
-        self.ledger.add_baseline(vendor.name, outcome)
-
-    def final_round(self, interrupt: Interrupt) -> None:
-        """Measures the leaders again, interleaved; left out where this run measured nothing new."""
-        leaders = choose_leaders(self.ledger.timed) if self.measured_now else []
-        stages = self.stages
-        if not leaders or interrupt.requested or not isinstance(stages, Compares):
-            return
-        self.emit("final")
-        candidates = [self.candidate(record.config) for record in leaders]
-        final = interrupt.attempt(lambda: remeasure(candidates, stages)) or FinalRound()
-        for candidate, outcome in final.outcomes:
-            self.ledger.add(candidate.config, outcome, Round.FINAL)
-            if not outcome.status.timed:
-                self.notes.append(f"{candidate.config.key} is out: {outcome.reason}")
-        if final.vendor:
-            self.add_baseline(final.vendor)
-
-    def result(self, interrupted: bool) -> StudyResult:
-        """The result; raises NothingFound where the study has no time at all."""
-        ledger = self.ledger
-        ranked = self.ranked()
-        if not ranked and not interrupted:
-            raise NothingFound(_nothing_worked(self.request, ledger.tried, self.ended))
-        searched = [record for record in ledger.added if record.round is Round.SEARCH]
-        return StudyResult(
-            request=self.request,
-            best=ranked[0] if ranked else None,
-            records=tuple(ledger.added),
-            counts=Counter(record.outcome.status for record in searched),
-            measured=ledger.measured,
-            legal=self.space.count,
-            exhausted=self.exhausted,
-            interrupted=interrupted,
-            ties=find_ties(ranked[0], ranked[1:]) if ranked else (),
-            baseline=tuple(record for record in ledger.added if record.round is Round.BASELINE),
-            notes=tuple(self.all_notes(interrupted)),
-        )
-
-    def ranked(self) -> list[TrialRecord]:
-        """Fastest first: the latest final round unless trials came after it, else the search's trials."""
-        finals = self.ledger.finals
-        latest = finals[-1].session if finals else ""
-        if finals and (latest == self.request.session or not self.measured_now):
-            return sorted((record for record in finals if record.session == latest), key=time_ms)
-        return self.ledger.timed
-
-    def all_notes(self, interrupted: bool) -> list[str]:
-        """Why the run ended, then what else there is to know."""
-        notes = []
-        if interrupted:
-            notes.append("interrupted: every finished trial is stored, the same study name goes on from here")
-        elif self.exhausted:
-            notes.append(
-                f"the space is exhausted: all {self.space.count} legal configurations have been tried"
-            )
-        elif self.ended:
-            notes.append(self.ended)
-        if self.ledger.outside:
-            notes.append(
-                f"{self.ledger.outside} earlier trials lie outside the present space and are left out"
-            )
-        if self.ledger.stale:
-            notes.append(
-                f"{self.ledger.stale} earlier trials are of another driver or compiler and are left out"
-            )
-        return notes + self.notes
-
-    def candidate(self, config: Config) -> Candidate:
-        """The configuration as what a trial is about."""
-        return Candidate(self.request.spec, self.request.gpu, self.request.problem, config)
-
-    def emit(self, phase: str, last: TrialRecord | None = None) -> None:
+    def emit(self, phase: str, contest: Contest, last: TrialRecord | None = None) -> None:
         """Tells whoever draws the progress."""
         if self.on_event is None:
             return
-        request, budget, ledger = self.request, self.budget, self.ledger
+        request, budget, ledger = contest.request, contest.budget, contest.ledger
         best = ledger.best
-        elapsed = max(budget.elapsed_s, 1e-9)
         self.on_event(
             Progress(
                 phase=phase,
                 problem=request.problem,
                 origin=self.stages.origin,
                 done=ledger.measured,
-                total=None if request.trials is None else min(request.trials, self.space.count),
-                failures=+self.failures,
+                total=None if request.trials is None else min(request.trials, contest.space.count),
+                failures=+contest.failures,
                 best_ms=time_ms(best) if best else None,
                 best_config=best.config if best else None,
                 best_metrics=metrics(request.spec, request.problem, time_ms(best)) if best else {},
-                elapsed_s=elapsed,
-                time_left_s=budget.time_left_s(ledger.measured, self.measured_now),
-                gpu_busy=self.stopwatch.gpu_s / elapsed,
-                compile_wait=self.stopwatch.compile_wait_s / elapsed,
+                elapsed_s=max(budget.elapsed_s, 1e-9),
+                time_left_s=budget.time_left_s(ledger.measured, contest.measured_now),
+                occupation=self.occupation,
                 last=last,
             )
         )
-
-
-def _nothing_legal(request: StudyRequest, space: SearchSpace) -> str:
-    lines = [f"no configuration of {request.spec.name} is legal on {request.gpu.name}; removed by each rule:"]
-    lines += [f"  {count:>10}  {rule.because}" for rule, count in space.removed_by_rule()]
-    return "\n".join(lines)
-
-
-def _nothing_worked(request: StudyRequest, tried: list[TrialRecord], ended: str) -> str:
-    groups = group_failures(tried)
-    if not groups:
-        return f"no trial of {request.spec.name} was finished: {ended or 'there was nothing to try'}"
-    lines = [f"none of {len(tried)} configurations of {request.spec.name} worked on {request.gpu.name}:"]
-    lines += [f"  {group.count:>6} x {group.status}: {group.reason}" for group in groups]
-    return "\n".join(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,6 +80,9 @@ class FakeAheadStages(FakeStages):
     began: list[Config] = field(default_factory=list)
     futures: list[Future[CompiledKernel]] = field(default_factory=list)
 
+    compilers: int = 1
+    compiling_s: float = 0.0
+
     def prefetch(self, candidate: Candidate, source: Source) -> Future[CompiledKernel]:
         future: Future[CompiledKernel] = Future()
         self.began.append(candidate.config)
@@ -112,3 +115,37 @@ class FakeFinalStages(FakeStages):
 def measurement(time_ms: float) -> Measurement:
     """Five equal samples."""
     return Measurement((time_ms,) * 5, calls_per_sample=1)
+
+
+@dataclass
+class FakePipelineStages(FakeStages):
+    """Compiles on several threads at once and takes real time for everything."""
+
+    compile_s: float = 0.0
+    compilers: int = 4
+    ahead: int = 8
+    compiled_ahead: list[Config] = field(default_factory=list)
+    waiting: list[Config] = field(default_factory=list)
+    """Configurations for which a trial came before the compiler was done."""
+
+    def __post_init__(self) -> None:
+        self._pool = ThreadPoolExecutor(self.compilers)
+        self._begun: dict[tuple[Config, Problem], Future[CompiledKernel]] = {}
+        self.compiling_s = 0.0
+
+    def prefetch(self, candidate: Candidate, source: Source) -> Future[CompiledKernel]:
+        future = self._pool.submit(self._compile, candidate, source)
+        self._begun[candidate.config, candidate.problem] = future
+        return future
+
+    def compile(self, candidate: Candidate, source: Source) -> CompiledKernel:
+        future = self._begun.pop((candidate.config, candidate.problem))
+        if not future.done():
+            self.waiting.append(candidate.config)
+        return future.result()
+
+    def _compile(self, candidate: Candidate, source: Source) -> CompiledKernel:
+        self.compiled_ahead.append(candidate.config)
+        time.sleep(self.compile_s)
+        self.compiling_s += self.compile_s
+        return super().compile(candidate, source)
