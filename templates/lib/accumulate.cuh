@@ -1,0 +1,61 @@
+// Sums of several blocks in global memory that is zero before and after. Blocks only add; the last to arrive takes the total.
+
+// Adds `Width` floats, aligned to as many, to what other blocks may be adding to.
+template <int Width>
+__device__ __forceinline__ void add_global(float* to, const float* from) {
+#ifdef AUTOTUNE_HOST
+  for (int i = 0; i < Width; ++i) to[i] += from[i];
+#elif __CUDA_ARCH__ >= 900
+  if (Width == 4) {
+    asm volatile("red.global.add.v4.f32 [%0], { %1, %2, %3, %4 };" ::"l"(to), "f"(from[0]), "f"(from[1 % Width]),
+                 "f"(from[2 % Width]), "f"(from[3 % Width])
+                 : "memory");
+  } else if (Width == 2) {
+    asm volatile("red.global.add.v2.f32 [%0], { %1, %2 };" ::"l"(to), "f"(from[0]), "f"(from[1 % Width]) : "memory");
+  } else {
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to), "f"(from[0]) : "memory");
+  }
+#else
+#pragma unroll
+  for (int i = 0; i < Width; ++i) asm volatile("red.global.add.f32 [%0], %1;" ::"l"(to + i), "f"(from[i]) : "memory");
+#endif
+}
+
+// Fetches the total and leaves zeros.
+template <int Width>
+__device__ __forceinline__ void take_global(float* to, float* from) {
+#pragma unroll
+  for (int i = 0; i < Width; ++i) {
+#ifdef AUTOTUNE_HOST
+    to[i] = from[i];
+#else
+    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(to[i]) : "l"(from + i) : "memory");
+#endif
+  }
+  const float zeros[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  Vector<Width>::store(from, zeros);
+}
+
+// For all threads of a block, after their additions: whether it is the last of `expected` blocks. `shared` is a word that
+// nobody uses. The counter is zero again after the last.
+__device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned expected, float* shared) {
+  int* const last = reinterpret_cast<int*>(shared);
+#ifndef AUTOTUNE_HOST
+  __threadfence();
+#endif
+  __syncthreads();
+  if (threadIdx.x == 0) {
+#ifdef AUTOTUNE_HOST
+    const unsigned before = (*counter)++;
+#else
+    const unsigned before = atomicAdd(counter, 1u);
+#endif
+    *last = before == expected - 1;
+    if (*last) *counter = 0;
+  }
+  __syncthreads();
+#ifndef AUTOTUNE_HOST
+  __threadfence();
+#endif
+  return *last != 0;
+}
