@@ -82,7 +82,7 @@ def test_missing_and_unknown_names() -> None:
     config = Config.of({**{name: DEFAULT[name] for name in DEFAULT if name != "BM"}, "BX": 1})
     found = [str(item) for item in violations(SGEMM, A6000, CUBE, config)]
     assert found[0].startswith("BM must be given, one of 16")
-    assert found[1].startswith("BX is not a parameter (BM, BN")
+    assert found[1].startswith("BX is not a parameter (KIND, BM, BN")
 
 
 def launched(grid: str, block: str, smem: str) -> LaunchSpec:
