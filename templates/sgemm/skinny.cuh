@@ -31,7 +31,7 @@ constexpr int kStages = {{ STAGES }};  // steps in shared memory at once
 
 constexpr int kStages = 2;  // one to write while slower lanes still read the other
 {% endif %}
-{% if SPLIT > 1 %}
+{% if STREAM > 0 %}
 {% include "lib/accumulate.cuh" %}
 
 {% endif %}
@@ -187,7 +187,7 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
                                          const float* __restrict__ b, int ldb, Epilogue epilogue, float* workspace) {
   const unsigned small_size = kFewRows ? rows : columns, wide_size = kFewRows ? columns : rows;
   const unsigned tiles_small = small_size / kSmall + (small_size % kSmall != 0);
-{% if SPLIT > 1 %}
+{% if STREAM > 0 %}
   const unsigned tiles = tiles_small * (wide_size / kTileWide + (wide_size % kTileWide != 0));
   const unsigned slices = gridDim.x / tiles;  // blocks that share a tile, each with its part of the depth
 {% else %}
@@ -287,7 +287,7 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
 #pragma unroll
       for (int j = 0; j < kItem; ++j) total[j] += part[j];
     }
-{% if SPLIT > 1 %}
+{% if STREAM > 0 %}
     add_global<kItem>(workspace + static_cast<long long>(tile) * kTile + index * kItem, total);
 {% elif CLUSTER > 1 %}
     item.save(shared, total);
@@ -295,7 +295,7 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
     item.finish(epilogue, total, small_left, wide_left);
 {% endif %}
   }
-{% if SPLIT > 1 %}
+{% if STREAM > 0 %}
 
   // The last block to arrive has everybody's sums.
   unsigned* const counters = reinterpret_cast<unsigned*>(workspace + static_cast<long long>(tiles) * kTile);
