@@ -1,0 +1,123 @@
+"""How searches on tables are scored, and the runner that compares them."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from fakes.tables import write_cache
+from hypothesis import given
+from hypothesis import strategies as st
+
+FOLDER = Path(__file__).parents[1] / "benchmarks" / "search"
+sys.path.append(str(FOLDER))
+
+from methodology import (  # noqa: E402
+    Landscape,
+    best_so_far,
+    evaluations_to,
+    expected_evaluations,
+    performance,
+)
+
+times_of_a_table = st.lists(st.floats(0.5, 100), min_size=2, max_size=7)
+
+
+def valley(count: int, seed: int = 0) -> np.ndarray:
+    """Times with a long tail, as tables have them."""
+    return 1 + np.random.default_rng(seed).gamma(2.0, 2.0, count)
+
+
+def random_searches(times: np.ndarray, searches: int, length: int) -> np.ndarray:
+    landscape = Landscape.of(times)
+    rng = np.random.default_rng(1)
+    return np.array([best_so_far(landscape, rng.permutation(times), length) for _ in range(searches)])
+
+
+@given(times_of_a_table)
+def test_the_exact_baseline_is_the_mean_over_all_draws(times: list[float]) -> None:
+    baseline = Landscape.of(times).exact_baseline(len(times))
+    for k in range(1, len(times) + 1):
+        draws = [min(draw) for draw in itertools.combinations(times, k)]
+        assert baseline[k - 1] == pytest.approx(np.mean(draws))
+
+
+def test_random_search_scores_nothing_by_the_exact_baseline_and_something_by_the_published() -> None:
+    times = valley(2000)
+    landscape = Landscape.of(times)
+    budget = landscape.budget()
+    traces = random_searches(times, 2000, budget)
+    assert abs(performance(landscape, traces, landscape.exact_baseline(budget))) < 0.02
+    assert performance(landscape, traces, landscape.published_baseline(budget)) > 0.05
+
+
+def test_the_optimum_at_once_scores_one_and_the_worst_less_than_nothing() -> None:
+    landscape = Landscape.of(valley(500))
+    baseline = landscape.exact_baseline(100)
+    assert performance(landscape, np.full((3, 100), landscape.best), baseline) == pytest.approx(1)
+    assert performance(landscape, np.full((3, 100), landscape.ascending[-1]), baseline) < 0
+
+
+def test_the_budget_ends_where_random_search_is_close() -> None:
+    landscape = Landscape.of(valley(3000))
+    budget = landscape.budget()
+    baseline = landscape.exact_baseline(budget)
+    goal = landscape.best + 0.05 * (landscape.median - landscape.best)
+    assert baseline[-1] <= goal < baseline[-2]
+    assert Landscape.of([1.0, 1.0, 1.0]).budget() == 1
+
+
+def test_failures_are_evaluations_and_count_as_the_slowest() -> None:
+    nan = float("nan")
+    landscape = Landscape.of([nan, 3.0, 1.0, nan])
+    assert landscape.ascending.tolist() == [1.0, 3.0, 3.0, 3.0]
+    assert landscape.median == 2.0
+    assert best_so_far(landscape, [nan, 3.0, nan, 1.0], 6).tolist() == [3.0, 3.0, 3.0, 1.0, 1.0, 1.0]
+    with pytest.raises(ValueError, match="works"):
+        Landscape.of([nan])
+
+
+def test_evaluations_to_a_goal() -> None:
+    traces = np.array([[3.0, 2.0, 1.0], [3.0, 3.0, 3.0], [1.0, 1.0, 1.0]])
+    assert evaluations_to(traces, 2.5) == [2.0, np.inf, 1.0]
+    landscape = Landscape.of([1.0, 1.04, 2.0, 3.0])
+    draws = [
+        next(place for place, time in enumerate(order, 1) if time <= 1.05)
+        for order in itertools.permutations(landscape.ascending)
+    ]
+    assert expected_evaluations(landscape, 0.05) == pytest.approx(np.mean(draws))
+
+
+def compare(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(FOLDER / "compare.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=True)
+
+
+def test_the_runner_keeps_searches_and_adds_only_what_is_missing(tmp_path: Path) -> None:
+    write_cache(tmp_path)
+    out = tmp_path / "out" / "results.json"
+    out.parent.mkdir()
+    arguments = ["--tables", tmp_path, "--only", "made_up", "--out", out, "--strategies"]
+    first = compare(*arguments, "random", "--seeds", "2")
+    assert "made_up random: 2 searches" in first.stderr
+    again = compare(*arguments, "random", "no_such_peer:x", "--seeds", "3")
+    assert "made_up random: 1 searches" in again.stderr
+    assert "no_such_peer is not installed" in again.stderr
+    results = json.loads(out.read_text())
+    table = results["tables"]["made_up"]
+    assert (table["configs"], table["worked"], table["best_ms"]) == (75, 65, 1.0)
+    found = table["strategies"]["random"]
+    assert found["seeds"] == 3
+    assert found["share_reaching"]["5%"] <= 1
+    assert list(results["overall"]) == ["random"]
+
+
+def test_without_tables_nothing_is_run(tmp_path: Path) -> None:
+    done = compare("--tables", tmp_path, "--out", tmp_path / "results.json")
+    assert "skipped" in done.stderr
+    assert not (tmp_path / "results.json").exists()
