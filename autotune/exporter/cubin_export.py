@@ -17,6 +17,7 @@ from autotune import __version__
 from autotune.candidate import CompiledKernel
 from autotune.compile.compiler import compile_source
 from autotune.errors import InputError, StageFailure
+from autotune.exporter.call_rules import cxx_name
 from autotune.exporter.entries import OTHER_SIZES, ExportEntry, ExportReport
 from autotune.exporter.json_export import entry_json, plain
 from autotune.exporter.variants import Row, class_rules, compiled_rows
@@ -85,7 +86,7 @@ def _write_variant(
         raise InputError(
             f"{row.label} does not compile: {failure.reason}", str(row.source.template)
         ) from failure
-    name = f"{spec.name}_{gpu.table}_{number}"
+    name = f"{cxx_name(spec.name)}_{gpu.table}_{number}"
     shutil.copyfile(kernel.image, folder / f"{name}.cubin")
     (folder / f"{name}.cu").write_text(row.source.text, encoding="utf-8")
     launch = plan_launch(spec, row.problem, entry.config, gpu)

@@ -129,7 +129,7 @@ def build_diagram(
     names = list(values)
     tables = {name: as_column(list(entries)) for name, entries in values.items()}
     build = _Build(rules, definitions, constants)
-    order = variable_order(tables, build.rules, build.definitions, constants)
+    order = variable_order(tables, build.rules, build.definitions, build.constants)
     children: list[Array] = []
     for name in order:
         children.append(build.bind(name, tables[name]))
