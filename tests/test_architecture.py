@@ -27,7 +27,7 @@ LINES = (
     ("store",),
     ("choice", "study", "exporter"),
     ("replay",),
-    ("answers", "api", "runtime", "doctor"),
+    ("answers", "api", "runtime", "doctor", "bench", "ladder"),
     ("cli",),
 )
 HEAVY = {
@@ -39,6 +39,7 @@ HEAVY = {
     "cuda": {"compile", "device", "doctor"},
     "pynvml": {"device"},
     "pydantic": {"spec", "gpu_tables"},
+    "matplotlib": {"bench", "ladder"},
     "click": {"cli"},
     "rich": {"cli"},
 }

@@ -6,6 +6,7 @@ studies/<gpu table>/<kernel>/*.jsonl[.gz]
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 
 from autotune import paths
@@ -24,7 +25,13 @@ def shipped_records(kernel: str, device_key: str, folders: Sequence[Path] = ()) 
         for path in sorted((root / table / kernel).glob("*.jsonl*")):
             if path.suffix not in (".jsonl", ".gz"):
                 continue
-            for record in read_records(path):
+            for record in _records_in(path, path.stat().st_mtime_ns):
                 if record.device.key == device_key:
                     found.setdefault(record.uid, record)
     return list(found.values())
+
+
+@lru_cache(maxsize=32)
+def _records_in(path: Path, changed_ns: int) -> tuple[TrialRecord, ...]:
+    """Read once while the file stays as it is: asking for the best of a whole suite asks often."""
+    return tuple(read_records(path))

@@ -20,6 +20,8 @@ _COMMANDS = {
     "check": ("autotune.cli.check", "Validate a kernel's spec and template without a GPU."),
     "explain": ("autotune.cli.explain", "Show the resources, occupancy and limits of one configuration."),
     "verify": ("autotune.cli.verify", "Verify the best configuration at awkward sizes on the GPU."),
+    "bench": ("autotune.cli.bench", "Measure a suite side by side with cuBLAS and cuBLASLt."),
+    "ladder": ("autotune.cli.ladder", "Measure the ladder from a naive kernel to a tuned one."),
     "db": ("autotune.cli.db", "Look into, merge, export, import, migrate or prune the database."),
     "gpus": ("autotune.cli.lists", "List the known GPU tables and the GPUs in this machine."),
     "kernels": ("autotune.cli.lists", "List the kernels that can be tuned."),
