@@ -21,17 +21,22 @@ __device__ __forceinline__ void add_global(float* to, const float* from) {
 #endif
 }
 
-// Fetches the total and leaves zeros.
+// Fetches the total, past the L1, and leaves zeros.
 template <int Width>
 __device__ __forceinline__ void take_global(float* to, float* from) {
-#pragma unroll
-  for (int i = 0; i < Width; ++i) {
 #ifdef AUTOTUNE_HOST
-    to[i] = from[i];
+  for (int i = 0; i < Width; ++i) to[i] = from[i];
 #else
-    asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(to[i]) : "l"(from + i) : "memory");
-#endif
+  if (Width == 4) {
+    asm volatile("ld.global.cg.v4.f32 { %0, %1, %2, %3 }, [%4];"
+                 : "=f"(to[0]), "=f"(to[1 % Width]), "=f"(to[2 % Width]), "=f"(to[3 % Width])
+                 : "l"(from)
+                 : "memory");
+  } else {
+#pragma unroll
+    for (int i = 0; i < Width; ++i) asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(to[i]) : "l"(from + i) : "memory");
   }
+#endif
   const float zeros[4] = {0.0f, 0.0f, 0.0f, 0.0f};
   Vector<Width>::store(from, zeros);
 }
