@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.candidate import LaunchPlan, Source
+from autotune.candidate import BufferPlan, LaunchPlan, ScalarPlan, ScratchPlan, Source
 from autotune.compile.compiler import CompileOptions, compile_source
 from autotune.config import Config
 from autotune.cpu import check_launch
@@ -93,6 +93,22 @@ def test_odd_sizes(name: str) -> None:
     a_config, classes = CASES[name]
     for sizes in SHAPES:
         check(a_config, sizes, classes)
+
+
+@pytest.mark.parametrize("pitch", ["lda", "ldb", "ldc"])
+def test_addresses_need_more_than_32_bits(pitch: str) -> None:
+    far = 2**31 - 4
+
+    def moved(plan: BufferPlan | ScalarPlan | ScratchPlan) -> BufferPlan | ScalarPlan | ScratchPlan:
+        if isinstance(plan, ScalarPlan) and plan.name == pitch:
+            return replace(plan, value=far)
+        if isinstance(plan, BufferPlan) and f"ld{plan.name.lower()}" == pitch:
+            return replace(plan, pitch=far)
+        return plan
+
+    a_config, classes = CASES["rows, along the depth, copies"]
+    source, launch = prepared(a_config, make_problem(SGEMM, (70, 5, 33), classes=aligned(classes)))
+    check_launch(source, replace(launch, arguments=tuple(map(moved, launch.arguments))), "matmul")
 
 
 def test_T03_with_alpha_zero_nothing_is_read_and_c_is_scaled() -> None:
