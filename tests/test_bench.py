@@ -413,7 +413,7 @@ def test_the_command_writes_resumes_and_exits_as_it_says(tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
 
     def invoke(*arguments):
-        return CliRunner().invoke(cli, [*command, *arguments], catch_exceptions=True)
+        return CliRunner().invoke(cli, [*command, *arguments], standalone_mode=False)
 
     monkeypatch.setattr(target, "find_target", lambda *_: target.Target(GPU, None))
     assert isinstance(invoke().exception, GpuUnavailable)  # exit code 3
@@ -423,12 +423,12 @@ def test_the_command_writes_resumes_and_exits_as_it_says(tmp_path, monkeypatch, 
     with bench_stages(tmp_path, TIMES) as (stages, _):
         monkeypatch.setattr("autotune.device.stages.GpuStages", lambda *_: contextlib.nullcontext(stages))
         done = invoke("--shapes", "g")
-        assert done.exit_code == 0, done.exception
+        assert done.return_value == 0, done.exception
         assert "times as fast" in done.stdout
         assert "the same kernel twice" in done.stdout
         assert [shape.name for shape in read_result(out).shapes] == ["one"]
         done = invoke("--json")
-        assert done.exit_code == 0, done.exception
+        assert done.return_value == 0, done.exception
         assert "one: measured before" in done.stderr
         document = json.loads(done.stdout)
         assert [shape["name"] for shape in document["shapes"]] == ["one", "two"]
@@ -436,11 +436,11 @@ def test_the_command_writes_resumes_and_exits_as_it_says(tmp_path, monkeypatch, 
         afresh = invoke("--commit", "abc", "--limit", "0")
         assert "measured afresh" in afresh.stderr
         assert "not measured: one, two" in afresh.stderr
-        assert afresh.exit_code == 0
+        assert afresh.return_value == 0
         assert len(read_result(out).shapes) == 2, "nothing was measured: what is there stays"
     with open_store(tmp_path / "db.sqlite") as store:
         assert len(store.records()) == 4
     assert isinstance(invoke("--out", str(tmp_path / "missing" / "a.json")).exception, InputError)
     with bench_stages(tmp_path, TIMES, broken=("kernel 0", "kernel 1")) as (stages, _):
         monkeypatch.setattr("autotune.device.stages.GpuStages", lambda *_: contextlib.nullcontext(stages))
-        assert invoke("--fresh").exit_code == 4
+        assert invoke("--fresh").return_value == 4
