@@ -45,22 +45,19 @@ __device__ __forceinline__ void take_global(float* to, float* from) {
 // nobody uses. The counter is zero again after the last.
 __device__ __forceinline__ bool last_to_arrive(unsigned* counter, unsigned expected, float* shared) {
   int* const last = reinterpret_cast<int*>(shared);
-#ifndef AUTOTUNE_HOST
-  __threadfence();
-#endif
   __syncthreads();
   if (threadIdx.x == 0) {
 #ifdef AUTOTUNE_HOST
     const unsigned before = (*counter)++;
 #else
+    // One fence stands for the whole block: what its threads added came before the barrier.
+    __threadfence();
     const unsigned before = atomicAdd(counter, 1u);
+    __threadfence();
 #endif
     *last = before == expected - 1;
     if (*last) *counter = 0;
   }
   __syncthreads();
-#ifndef AUTOTUNE_HOST
-  __threadfence();
-#endif
   return *last != 0;
 }
