@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,9 +41,12 @@ def search(
     folders: Sequence[Path] = (),
     protocol: Protocol | None = None,
     measured_only: bool = False,
+    matrix: bool = False,
     on_event: Callable[[Progress], None] | None = None,
 ) -> list[StudyResult]:
     """The best configuration of each size, and all that was tried; sizes are searched one after the other.
+
+    As a `matrix` they are searched together: each configuration is compiled once and tried on all of them.
 
     Measures where the GPU is in this machine; else compiles for it and predicts, or with `measured_only`
     raises GpuUnavailable. The same study name goes on where an earlier run stopped. `trials` and `time_s` are
@@ -96,9 +100,9 @@ def search(
     ]
     with open_store(db) as store, CompilePool() as pool:
         if local is None:
-            return _run_all(requests, PredictedStages(pool), store, on_event)
+            return _run_all(requests, PredictedStages(pool), store, on_event, matrix=matrix)
         with GpuStages(local, pool, timing) as stages:
-            return _run_all(requests, stages, store, on_event)
+            return _run_all(requests, stages, store, on_event, matrix=matrix)
 
 
 def replay(
@@ -157,11 +161,19 @@ def _run_all(
     stages: Stages,
     store: Store,
     on_event: Callable[[Progress], None] | None,
+    *,
+    matrix: bool = False,
 ) -> list[StudyResult]:
     """One result per request, fewer after an interrupt; raises NothingFound where all came to nothing."""
     from autotune.study.request import StudyResult
-    from autotune.study.study import run_study
+    from autotune.study.study import run_matrix, run_study
 
+    if matrix:
+        # What each size may take, all together may take.
+        together = [
+            replace(request, time_s=request.time_s and request.time_s * len(requests)) for request in requests
+        ]
+        return run_matrix(together, stages, store, on_event=on_event)
     results: list[StudyResult] = []
     failures: list[NothingFound] = []
     for request in requests:
@@ -188,7 +200,7 @@ def _problems(spec: KernelSpec, size: Size | list[Size] | list[Problem]) -> list
             problems.append(make_problem(spec, parse_size(one, spec) if isinstance(one, str) else one))
     if not problems:
         raise InputError("at least one size is needed, got an empty list", key="size")
-    return problems
+    return list(dict.fromkeys(problems))
 
 
 def _check_numbers(trials: int | None, time_s: float | None, seed: int) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ from autotune.errors import InputError, nearest_name
 from autotune.expressions import Expression
 from autotune.gpu import GpuSpec
 from autotune.launch import config_names
-from autotune.paths import find
+from autotune.paths import find, shipped
 from autotune.problem import Problem
 from autotune.spec.kernel_spec import ArrayArgument, KernelSpec, ScalarArgument
 from autotune.spec.yaml_file import read_yaml
@@ -121,7 +122,41 @@ class _Template:
     includes: tuple[str, ...]
 
 
+_Stamp = tuple[int, int, int] | None
+_REACHED: dict[tuple[str, tuple[Path, ...]], tuple[dict[str, _Stamp], list[_Template]]] = {}
+"""By template and folders: the templates reached, and the state of every file that they come or could come from."""
+
+
 def _reached_templates(spec: KernelSpec) -> list[_Template]:
+    """The template and all it includes; files are read again only where one of them has changed."""
+    key = spec.template, spec.folders
+    stamps, templates = _REACHED.get(key, ({}, []))
+    if templates and all(_stamp(place) == stamp for place, stamp in stamps.items()):
+        return templates
+    names = [spec.template]
+    for _ in range(2):  # stamps have to be older than what is read, and the names are known only from reading
+        stamps = {place: _stamp(place) for name in names for place in _places(name, spec.folders)}
+        templates = _read_templates(spec)
+        names = [template.name for template in templates]
+    _REACHED[key] = stamps, templates
+    return templates
+
+
+def _places(name: str, folders: tuple[Path, ...]) -> list[str]:
+    roots = [*(Path(folder) / "templates" for folder in folders), shipped("templates")]
+    return [str(root / name) for root in roots]
+
+
+def _stamp(place: str) -> _Stamp:
+    """Changes when the file does; None where there is none."""
+    try:
+        found = os.stat(place)  # noqa: PTH116  asked for every file of every rendering
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _read_templates(spec: KernelSpec) -> list[_Template]:
     reached: dict[str, _Template] = {}
     waiting = [(spec.template, "")]
     while waiting:
@@ -206,9 +241,9 @@ def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
 
 def _loader(folders: tuple[Path, ...]) -> Callable[[str], tuple[str, str, Callable[[], bool]]]:
     def load(name: str) -> tuple[str, str, Callable[[], bool]]:
-        path = find("templates", name, folders)
-        text = _read(path)
-        return text, str(path), lambda: path.exists() and _read(path) == text
+        path = str(find("templates", name, folders))
+        stamp = _stamp(path)
+        return _read(Path(path)), path, lambda: _stamp(path) == stamp
 
     return load
 
@@ -252,7 +287,7 @@ def _argument_parts(argument: object) -> list[object]:
             shape = [size.text for size in argument.shape]
             parts: list[object] = ["array", argument.name, argument.role, shape, argument.dtype]
             parts += [argument.pitch, argument.align]
-            return [*parts, argument.transposed] if argument.transposed else parts
+            return [*parts, *filter(None, [argument.transposed, argument.stride])]
         case ScalarArgument():
             return ["scalar", argument.name, argument.dtype, argument.value.text]
         case _:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 START_LIMIT_S = 120.0
 """How long an interpreter may take to start and import its module; not counted in a request's own limit."""
+READ_BYTES = 1 << 20
 OUTPUT_TAIL_BYTES = 16 * 1024
 """What is kept of the text a child prints."""
 END_LIMIT_S = 5.0
@@ -176,23 +177,20 @@ class ChildProcess:
 
     def _receive(self, deadline: float, timeout_s: float) -> bytes:
         received = bytearray()
-        wanted = HEADER.size
-        header_done = False
         while True:
             readable, _, _ = select.select([self._replies], [], [], POLL_S)
-            if readable:
-                chunk = os.read(self._replies, wanted - len(received))
-                if not chunk:
-                    self._raise_died()
-                received += chunk
-                if len(received) == wanted:
-                    if header_done:
-                        return bytes(received)
-                    wanted = HEADER.unpack(received)[0]
-                    header_done = True
-                    received.clear()
-            else:
+            if not readable:
                 self._look(deadline, timeout_s)
+                continue
+            # There is one reply to a request: all that comes belongs to it.
+            chunk = os.read(self._replies, READ_BYTES)
+            if not chunk:
+                self._raise_died()
+            received += chunk
+            if len(received) >= HEADER.size:
+                (length,) = HEADER.unpack_from(received)
+                if len(received) >= HEADER.size + length:
+                    return bytes(received[HEADER.size :])
 
     def _look(self, deadline: float, timeout_s: float) -> None:
         """Raises where waiting on is useless: the child is gone, too big, or late."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.output import console
+from autotune.records import Origin
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -67,7 +68,8 @@ def line(progress: Progress) -> str:
     busy = progress.occupation
     if busy.per_minute:
         compilers = f", compilers {busy.compilers:.0%}" if busy.compilers is not None else ""
-        parts.append(f"{progress.origin} {busy.per_minute:,.0f}/min, GPU {busy.gpu:.0%} busy{compilers}")
+        gpu = "" if progress.origin is Origin.PREDICTED else f", GPU {busy.gpu:.0%} busy"
+        parts.append(f"{progress.origin} {busy.per_minute:,.0f}/min{gpu}{compilers}")
     if progress.time_left_s is not None:
         parts.append(f"{_clock(progress.time_left_s)} left")
     return " | ".join(parts)

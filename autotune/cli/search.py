@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Examples:
   autotune search --gpu a6000 --size 4096
   autotune search --gpu local --size 1024 --size 4096x4096x64 --time 10m
-  autotune search --gpu local --suite sgemm --trials 50 --db results.sqlite
+  autotune search --gpu local --suite sgemm --matrix --trials 50 --db results.sqlite
   autotune search --gpu local --kernel my/configs/kernels/softmax.yaml --size 4096 --strategy exhaustive
   autotune search --replay gemm_RTX_3090.json.gz --strategy tpe --trials 100 --seed 1
 
@@ -73,6 +73,11 @@ Run the same command again to go on where it stopped; Ctrl-C keeps everything fi
 )
 @click.option("--warm", is_flag=True, help="Time from a warm L2 instead of a cold one.")
 @click.option(
+    "--matrix",
+    is_flag=True,
+    help="Search all sizes together: each configuration is compiled once and tried on all of them.",
+)
+@click.option(
     "--measured-only", is_flag=True, help="Never predict: exit 3 where the GPU is not in this machine."
 )
 @click.option(
@@ -98,6 +103,7 @@ def search_command(
     seed: int,
     study: str | None,
     warm: bool,
+    matrix: bool,
     measured_only: bool,
     replay: Path | None,
     db: str | None,
@@ -157,6 +163,7 @@ def search_command(
             folders=folders,
             protocol=protocol,
             measured_only=measured_only,
+            matrix=matrix,
             on_event=view.show,
         )
     return _show(results, as_json)
@@ -179,7 +186,7 @@ def _refuse_beside_replay(context: click.Context, sizes: Sequence[str]) -> None:
         )
 
 
-_SAID_BY_THE_FILE = ("gpu", "kernel", "suite", "classes", "warm", "measured_only", "projects")
+_SAID_BY_THE_FILE = ("gpu", "kernel", "suite", "classes", "warm", "matrix", "measured_only", "projects")
 
 
 def _show(results: Sequence[StudyResult], as_json: bool) -> int:
@@ -264,5 +271,6 @@ def _summary(result: StudyResult) -> dict[str, object]:
         "exhausted": result.exhausted,
         "interrupted": result.interrupted,
         "ties": [tied.config for tied in result.ties],
+        "occupation": result.occupation,
         "notes": result.notes,
     }

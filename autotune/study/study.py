@@ -6,8 +6,10 @@ once and tried on all of them while it is loaded, so that every strategy learns 
 
 from __future__ import annotations
 
+import contextlib
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import cycle
 from typing import TYPE_CHECKING
 
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
 
 OnEvent = Callable[[Progress], None]
 
+TURN_S = 0.0005
+"""The thread of trials waits this long for the interpreter; Python's own 5 ms add up to a trial's time."""
 REFRESH_S = 1.0
 """How often a run over many problems looks for what other workers stored."""
 
@@ -96,6 +100,17 @@ def run_matrix(
     return ordered
 
 
+@contextlib.contextmanager
+def _quick_turns() -> Iterator[None]:
+    """Lets the thread that keeps the GPU at work have the interpreter soon when it needs it."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(TURN_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
 def _contest(
     request: StudyRequest,
     stages: Stages,
@@ -141,7 +156,7 @@ class _Search:
 
     def run(self) -> bool:
         """Baselines, the search, final rounds; gives whether it was interrupted."""
-        with Interrupt() as interrupt:
+        with Interrupt() as interrupt, _quick_turns():
             self.measure_baselines(interrupt)
             window = Window(self.stages, self.try_one)
             try:
