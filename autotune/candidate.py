@@ -70,6 +70,11 @@ class BufferPlan:
         """The dimensions as they lie in memory, the contiguous one last."""
         return stored(self.shape, self.transposed)
 
+    @property
+    def stride(self) -> int:
+        """Elements from one matrix of a batch to the next."""
+        return self.stored_shape[-2] * self.pitch
+
 
 def stored(shape: tuple[int, ...], transposed: bool) -> tuple[int, ...]:
     """The dimensions in memory of an array of this shape."""

@@ -27,6 +27,7 @@ from autotune.spec.kernel_spec import (
     ScalarArgument,
     ScratchArgument,
     SizeArgument,
+    StrideArgument,
 )
 
 WIDEST_ACCESS_BYTES = 16
@@ -80,6 +81,7 @@ def plan_arguments(
     """
     buffers = {array.name: buffer_layout(array, problem) for array in spec.arrays}
     pitches = pitch_values(spec, problem)
+    strides = {array.stride: buffers[array.name].stride for array in spec.arrays if array.stride}
     arguments: list[BufferPlan | ScalarPlan | ScratchPlan] = []
     for argument in spec.arguments:
         match argument:
@@ -91,6 +93,8 @@ def plan_arguments(
                 arguments.append(_scalar(name, dict(problem.sizes)[name], "int32"))
             case PitchArgument(name=name):
                 arguments.append(_scalar(name, pitches[name], "int32"))
+            case StrideArgument(name=name):
+                arguments.append(_scalar(name, strides[name], "int64"))
             case ScratchArgument(name=name, bytes=size):
                 nbytes = whole_number(size, names, f"arguments.{name}.bytes") if names is not None else 0
                 arguments.append(ScratchPlan(name, nbytes))

@@ -41,7 +41,7 @@ def make_problem(
         if problem_class.name in layouts:
             value = asked.get(problem_class.name, problem_class.default.evaluate(named))
             names[problem_class.name] = _class_value(problem_class, value)
-    names |= {**named, **_pitches(spec, {**named, **names})}
+    names |= {**named, **_distances(spec, {**named, **names})}
     chosen: dict[str, Value] = {}
     for problem_class in spec.problem.classes:
         name = problem_class.name
@@ -81,8 +81,9 @@ def bytes_moved(spec: KernelSpec, problem: Problem) -> float:
 
 
 def packed_pitches(spec: KernelSpec, problem: Problem) -> dict[str, int]:
-    """Leading dimensions by name, in elements, where the rows of every array follow without gaps."""
-    return _pitches(spec, problem.names())
+    """Leading dimensions, and strides of batches, by name, in elements, where the rows of every array follow without
+    gaps."""
+    return _distances(spec, problem.names())
 
 
 def _named_sizes(spec: KernelSpec, sizes: Sizes) -> dict[str, int]:
@@ -113,15 +114,18 @@ def _named_sizes(spec: KernelSpec, sizes: Sizes) -> dict[str, int]:
     return named
 
 
-def _pitches(spec: KernelSpec, sizes: Mapping[str, Value]) -> dict[str, int]:
-    pitches: dict[str, int] = {}
+def _distances(spec: KernelSpec, sizes: Mapping[str, Value]) -> dict[str, int]:
+    distances: dict[str, int] = {}
     for array in spec.arrays:
         if array.pitch:
+            shape = [size.evaluate(sizes) for size in array.shape]
             exchanged = bool(array.transposed) and sizes[array.transposed] == "t"
-            width = array.shape[-2 if exchanged else -1].evaluate(sizes)
-            assert isinstance(width, int)
-            pitches[array.pitch] = max(width, pitches.get(array.pitch, 0))
-    return pitches
+            width, rows = shape[-2:] if exchanged else (shape[-1], shape[-2] if len(shape) > 1 else 1)
+            assert isinstance(width, int) and isinstance(rows, int)
+            distances[array.pitch] = max(width, distances.get(array.pitch, 0))
+            if array.stride:
+                distances[array.stride] = max(rows * width, distances.get(array.stride, 0))
+    return distances
 
 
 def _class_value(problem_class: ProblemClass, value: Value) -> Value:

@@ -32,7 +32,7 @@ Array: TypeAlias = npt.NDArray[Any]
 Arrays: TypeAlias = Mapping[str, Array]
 """The array arguments by name in the order of the kernel's signature, as logical views without padding."""
 Scalars: TypeAlias = Mapping[str, Value]
-"""The scalar arguments by name in order; behind them classes of the problem and constants of the spec, where no scalar has the name."""
+"""The scalar arguments by name in order; behind them the problem's classes and the spec's constants of other names."""
 
 MATMUL_TOLERANCE = 4.0
 """In units of eps * sqrt(K) * |A_i| * |B_j|. Rounding after each of K additions, in the worst order (one
@@ -175,11 +175,41 @@ def check_importable(reference: object) -> None:
 
 
 def matmul(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
-    """C = alpha * A @ B + beta * C for the three arrays in order; as in BLAS, zero factors read nothing."""
+    """C = alpha * A @ B + beta * C for the three arrays in order; as in BLAS, zero factors read nothing.
+
+    With three dimensions, a product for each index of the first.
+    """
     if len(arrays) != 3:
         raise InputError(f"matmul has two inputs and an output, got {', '.join(arrays)}", key="reference")
     a, b, c = arrays.values()
+    values, scale = product(a, b, c, scalars, xp)
     output = list(arrays)[-1]
+    return Expected({output: values}, {output: scale}, MATMUL_TOLERANCE)
+
+
+def matmul_epilogue(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
+    """Like `matmul` for the first three arrays, then what `autotune.epilogue` adds; a fourth is the bias."""
+    from autotune.epilogue import expected_epilogue
+
+    if len(arrays) not in (3, 4):
+        rule = f"matmul_epilogue has two inputs, an output and maybe a bias, got {', '.join(arrays)}"
+        raise InputError(rule, key="reference")
+    a, b, c, *bias = arrays.values()
+    output = list(arrays)[2]
+    values, scale = product(a, b, c, scalars, xp)
+    eps = Precision.of(c.dtype).sum_eps
+    values, scale = expected_epilogue(values, scale, bias[0] if bias else None, scalars, eps, xp)
+    return Expected({output: values}, {output: scale}, MATMUL_TOLERANCE)
+
+
+def product(a: Array, b: Array, c: Array, scalars: Scalars, xp: ModuleType) -> tuple[Array, Array]:
+    """alpha * A @ B + beta * C in float64, with the scale of each element's error."""
+    if a.ndim == 3:
+        pairs = [product(*matrices, scalars, xp) for matrices in zip(a, b, c, strict=True)]
+        if not pairs:
+            return xp.zeros(c.shape, dtype=xp.float64), xp.ones(c.shape, dtype=xp.float64)
+        values, scales = zip(*pairs, strict=True)
+        return xp.stack(values), xp.stack(scales)
     alpha, beta = number(scalars, "alpha", 1.0), number(scalars, "beta", 0.0)
     (rows, depth), columns = a.shape, b.shape[1]
 
@@ -207,7 +237,7 @@ def matmul(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> Expected:
                 scale[down, across] += unit * xp.outer(a_norms, b_norms)
     if precision.eps > precision.sum_eps:
         scale += precision.eps / 2 * xp.abs(values)  # one rounding, of the sum
-    return Expected({output: values}, {output: scale}, MATMUL_TOLERANCE)
+    return values, scale
 
 
 def number(scalars: Scalars, name: str, default: float = 0.0) -> float:
@@ -251,6 +281,7 @@ def softmax(arrays: Arrays, scalars: Scalars, xp: ModuleType) -> dict[str, Array
 
 REFERENCES: dict[str, ReferenceFunction] = {
     "matmul": matmul,
+    "matmul_epilogue": matmul_epilogue,
     "transpose": transpose,
     "copy": copy,
     "scale": scale,

@@ -18,6 +18,7 @@ from autotune.references import Array
 WORKSPACE_BYTES = 32 * 2**20
 """What cuBLAS recommends from compute capability 9.0 on; fixed, so that capturing allocates nothing."""
 NO_TRANSPOSE = 0
+TRANSPOSE = 1
 POINTER_MODE_HOST = 0
 DEFAULT_MATH = 0
 """No TF32 and no emulation: FP32 multiply-adds."""
@@ -62,34 +63,37 @@ class Cublas:
         return (f"cuBLAS {self.version}, cublasSgemm in FP32 (no TF32), algorithm by heuristic",)
 
     def bind(self, workload: Workload, addresses: Mapping[str, int]) -> Callable[[], None]:
-        """A call that queues C = alpha * A @ B + beta * C for row-major arrays.
+        """A call that queues C = alpha * A @ B + beta * C for row-major arrays, or for a batch of them.
 
-        Row-major C is column-major C transposed, the product of B and A transposed: so the operands swap.
+        Row-major C is column-major C transposed, the product of B and A transposed: so the operands swap. An operand
+        that lies transposed is column-major in itself.
         """
-        a, b, c = matrices(workload.buffers)
-        (m, k), n = a.shape, b.shape[1]
+        a, b, c = matrices(workload.buffers, batches=True)
+        (m, k), n = a.shape[-2:], b.shape[-1]
+        batch = a.shape[:-2]
         alpha = ctypes.c_float(workload.values.get("alpha", 1.0))
         beta = ctypes.c_float(workload.values.get("beta", 0.0))
+
+        def matrix(plan: BufferPlan) -> tuple[object, ...]:
+            distance = (ctypes.c_longlong(plan.stride),) if batch else ()
+            return (ctypes.c_void_p(addresses[plan.name]), plan.pitch, *distance)
+
         arguments = (
             self._handle,
-            NO_TRANSPOSE,
-            NO_TRANSPOSE,
-            n,
-            m,
-            k,
+            *(TRANSPOSE if plan.transposed else NO_TRANSPOSE for plan in (b, a)),
+            *(n, m, k),
             ctypes.byref(alpha),
-            ctypes.c_void_p(addresses[b.name]),
-            b.pitch,
-            ctypes.c_void_p(addresses[a.name]),
-            a.pitch,
+            *matrix(b),
+            *matrix(a),
             ctypes.byref(beta),
-            ctypes.c_void_p(addresses[c.name]),
-            c.pitch,
+            *matrix(c),
+            *batch,
         )
-        sgemm, check = self._library.cublasSgemm_v2, self._check
+        name = "cublasSgemmStridedBatched" if batch else "cublasSgemm_v2"
+        routine, check = getattr(self._library, name), self._check
 
         def queue() -> None:
-            check(sgemm(*arguments), "cublasSgemm")
+            check(routine(*arguments), name.removesuffix("_v2"))
 
         return queue
 
@@ -98,14 +102,17 @@ class Cublas:
             raise StageFailure(Status.LAUNCH_ERROR, f"{act} returned status {status}")
 
 
-def matrices(buffers: Sequence[BufferPlan]) -> tuple[BufferPlan, BufferPlan, BufferPlan]:
-    """The three float32 matrices of a product in order; raises InputError for other arrays.
+def matrices(
+    buffers: Sequence[BufferPlan], batches: bool = False
+) -> tuple[BufferPlan, BufferPlan, BufferPlan]:
+    """The three float32 matrices of a product in order, or `batches` of them; raises InputError for other arrays.
 
     Memory that a kernel asks for beside them is nothing to a library.
     """
     arrays = [plan for plan in buffers if plan.role in ("in", "out", "inout")]
-    fits = len(arrays) == 3 and all(len(plan.shape) == 2 and plan.dtype == "float32" for plan in arrays)
-    if not fits:
+    shapes = {len(plan.shape) for plan in arrays}
+    fits = shapes == {2} or (batches and shapes == {3})
+    if not fits or len(arrays) != 3 or any(plan.dtype != "float32" for plan in arrays):
         raise InputError("the vendor's matrix product takes three float32 matrices", key="baseline")
     a, b, c = arrays
     return a, b, c
@@ -127,6 +134,7 @@ def load_library() -> Any:
         "cublasSetPointerMode_v2",
         "cublasGetVersion_v2",
         "cublasSgemm_v2",
+        "cublasSgemmStridedBatched",
     ):
         getattr(library, name).restype = ctypes.c_int
     return library

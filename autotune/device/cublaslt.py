@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.device.cublas import WORKSPACE_BYTES, find_library, matrices, version_text
+from autotune.device.cublas import TRANSPOSE, WORKSPACE_BYTES, find_library, matrices, version_text
 from autotune.device.messages import Workload
 from autotune.errors import StageFailure
 from autotune.records import Status
@@ -21,6 +21,9 @@ COMPUTE_32F = 68
 """`CUBLAS_COMPUTE_32F`: FP32 multiply-adds on FP32 data, neither TF32 nor emulation."""
 REAL_32F = 0
 """`CUDA_R_32F`."""
+TRANSPOSE_FIRST = 3
+TRANSPOSE_SECOND = 4
+"""`CUBLASLT_MATMUL_DESC_TRANSA` and `TRANSB`, a `cublasOperation_t` each."""
 PREFERENCE_WORKSPACE = 1
 PREFERENCE_ALIGNMENTS = (5, 6, 7, 8)
 """Of A, B, C and D, in bytes; 256 is the library's own assumption and its largest."""
@@ -71,8 +74,7 @@ class CublasLt:
         self._library = library if library is not None else load_library()
         self._handle = ctypes.c_void_p()
         self._call("cublasLtCreate", ctypes.byref(self._handle))
-        self._operation = ctypes.c_void_p()
-        self._call("cublasLtMatmulDescCreate", ctypes.byref(self._operation), COMPUTE_32F, REAL_32F)
+        self._operations: dict[tuple[bool, bool], ctypes.c_void_p] = {}
         self._layouts: dict[tuple[int, int, int], ctypes.c_void_p] = {}
 
     @property
@@ -99,7 +101,7 @@ class CublasLt:
             first, second, out = self._described(workload)
             self._call(
                 "cublasLtMatmulAlgoGetHeuristic",
-                *(self._handle, self._operation, first, second, out, out, preference),
+                *(self._handle, self._operation(workload), first, second, out, out, preference),
                 count,
                 results,
                 ctypes.byref(found),
@@ -124,7 +126,7 @@ class CublasLt:
         opaque = Algorithm.from_buffer_copy(algorithm)
         arguments = (
             self._handle,
-            self._operation,
+            self._operation(workload),
             ctypes.byref(alpha),
             *(ctypes.c_void_p(addresses[b]), first),
             *(ctypes.c_void_p(addresses[a]), second),
@@ -141,8 +143,26 @@ class CublasLt:
     def _described(self, workload: Workload) -> tuple[ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]:
         """Column-major layouts of the product of B and A transposed, which is C transposed."""
         a, b, c = matrices(workload.buffers)
-        first, second, out = (self._layout(plan.shape[1], plan.shape[0], plan.pitch) for plan in (b, a, c))
+        first, second, out = (
+            self._layout(plan.stored_shape[1], plan.stored_shape[0], plan.pitch) for plan in (b, a, c)
+        )
         return first, second, out
+
+    def _operation(self, workload: Workload) -> ctypes.c_void_p:
+        """The product in FP32, with each operand that lies transposed turned."""
+        a, b, _ = matrices(workload.buffers)
+        turned = b.transposed, a.transposed
+        if turned not in self._operations:
+            operation = ctypes.c_void_p()
+            self._call("cublasLtMatmulDescCreate", ctypes.byref(operation), COMPUTE_32F, REAL_32F)
+            for attribute, turn in zip((TRANSPOSE_FIRST, TRANSPOSE_SECOND), turned, strict=True):
+                if turn:
+                    value, size = ctypes.c_int32(TRANSPOSE), ctypes.c_size_t(4)
+                    self._call(
+                        "cublasLtMatmulDescSetAttribute", operation, attribute, ctypes.byref(value), size
+                    )
+            self._operations[turned] = operation
+        return self._operations[turned]
 
     def _layout(self, rows: int, columns: int, pitch: int) -> ctypes.c_void_p:
         key = rows, columns, pitch

@@ -2,19 +2,21 @@
 
 Sections that are mappings are merged entry by entry, `problem.classes` among them; an entry of the same name is
 replaced as a whole, and so is everything that is a list or a single value. An entry keeps its place, new ones follow.
+A list whose first item is `"..."` continues the other one's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from autotune import paths
 from autotune.errors import InputError
-from autotune.spec.yaml_file import YamlFile, read_yaml, shortened
+from autotune.spec.yaml_file import Key, YamlFile, read_yaml, shortened
 
 KEY = "extends"
+CONTINUED = "..."
 
 
 def read_extended(path: Path, folders: Sequence[Path] = (), below: Sequence[Path] = ()) -> YamlFile:
@@ -39,10 +41,29 @@ def read_extended(path: Path, folders: Sequence[Path] = (), below: Sequence[Path
         return base
     own = {key: value for key, value in file.data.items() if key != KEY}
     merged = {key: _section(key, base.data.get(key), value) for key, value in own.items()}
-    return replace(file, data={**base.data, **merged}, base=base)
+    # Items behind those of the other list have moved.
+    moved = {key: len(base.data[key]) - 1 for key in own if _continues(base.data.get(key), own[key])}
+    lines = {_moved(key, moved): line for key, line in file.lines.items() if not _is_mark(key, moved)}
+    return replace(file, data={**base.data, **merged}, lines=lines, base=base)
+
+
+def _continues(base: object, own: object) -> bool:
+    return isinstance(base, list) and isinstance(own, list) and own[:1] == [CONTINUED]
+
+
+def _is_mark(key: Key, moved: Mapping[str, int]) -> bool:
+    return len(key) > 1 and key[0] in moved and key[1] == 0
+
+
+def _moved(key: Key, moved: Mapping[str, int]) -> Key:
+    if len(key) > 1 and key[0] in moved and isinstance(key[1], int):
+        return (key[0], key[1] + moved[str(key[0])], *key[2:])
+    return key
 
 
 def _section(key: str, base: object, own: object) -> object:
+    if isinstance(base, list) and isinstance(own, list) and _continues(base, own):
+        return [*base, *own[1:]]
     if not (isinstance(base, dict) and isinstance(own, dict)):
         return own
     if key == "problem" and isinstance(base.get("classes"), dict) and isinstance(own.get("classes"), dict):

@@ -75,6 +75,8 @@ class ArrayArgument:
     """Name of the problem class that holds the alignment, in elements, of base pointer and pitch."""
     transposed: str = ""
     """Name of the problem class that is `t` where the last two dimensions lie exchanged in memory, else `n`."""
+    stride: str = ""
+    """Name of the distance in elements from one matrix of a batch to the next."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,13 @@ class PitchArgument:
 
 
 @dataclass(frozen=True)
+class StrideArgument:
+    """A distance between the matrices of a batch passed as a 64-bit integer; `name` is the `stride` of an array."""
+
+    name: str
+
+
+@dataclass(frozen=True)
 class ScratchArgument:
     """A pointer to device memory that is zero when the kernel starts and that the kernel leaves zero."""
 
@@ -109,7 +118,7 @@ class ScratchArgument:
     """Over all names that a launch may use; where it is 0 the pointer is null."""
 
 
-Argument = ArrayArgument | ScalarArgument | SizeArgument | PitchArgument | ScratchArgument
+Argument = ArrayArgument | ScalarArgument | SizeArgument | PitchArgument | StrideArgument | ScratchArgument
 
 
 @dataclass(frozen=True)

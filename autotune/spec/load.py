@@ -29,6 +29,7 @@ from autotune.spec.kernel_spec import (
     SharedAccess,
     SizeArgument,
     Start,
+    StrideArgument,
 )
 from autotune.spec.names import GPU_NAMES, METRIC_NAMES, RESERVED, check_identifier, check_kernel_name
 from autotune.spec.shape import (
@@ -39,6 +40,7 @@ from autotune.spec.shape import (
     ScratchShape,
     SizeShape,
     SpecShape,
+    StrideShape,
     validated,
 )
 from autotune.spec.values import listed_values, one_of, range_values
@@ -249,8 +251,7 @@ class _Builder:
 
     def problem(self) -> ProblemSpec:
         shape = self.shape.problem
-        pitches = [getattr(argument, "pitch", None) for argument in self.shape.arguments]
-        names = [*shape.sizes, *(pitch for pitch in pitches if pitch)]
+        names = [*shape.sizes, *self.named_by_arrays("pitch"), *self.named_by_arrays("stride")]
         classes: list[ProblemClass] = []
         for name, entry in shape.classes.items():
             key: Key = ("problem", "classes", name)
@@ -270,7 +271,7 @@ class _Builder:
 
     def arguments(self, problem: ProblemSpec, of_launch: Sequence[str]) -> tuple[Argument, ...]:
         classes = [problem_class.name for problem_class in problem.classes]
-        pitches = [pitch for entry in self.shape.arguments if (pitch := getattr(entry, "pitch", None))]
+        pitches, strides = self.named_by_arrays("pitch"), self.named_by_arrays("stride")
         result: list[Argument] = []
         for index, entry in enumerate(self.shape.arguments):
             key: Key = ("arguments", index)
@@ -282,6 +283,9 @@ class _Builder:
             elif isinstance(entry, PitchShape):
                 self.choice((*key, "pitch"), entry.name, pitches, "the pitch of an array")
                 result.append(PitchArgument(entry.name))
+            elif isinstance(entry, StrideShape):
+                self.choice((*key, "stride"), entry.name, strides, "the stride of an array")
+                result.append(StrideArgument(entry.name))
             elif isinstance(entry, ScalarShape):
                 value = self.expression((*key, "value"), entry.value, [*problem.sizes, *classes])
                 result.append(ScalarArgument(self.identifier(key, entry.name), dtype, value))
@@ -302,6 +306,8 @@ class _Builder:
                     self.choice((*key, "align"), entry.align, classes, "a class of the problem")
                 if entry.transposed:
                     self.check_transposed((*key, "transposed"), entry.transposed, problem, len(shape))
+                if entry.stride and (len(shape) != 3 or not entry.pitch):
+                    raise self.file.error((*key, "stride"), "goes with three dimensions and a pitch")
                 name = self.identifier((*key, role), entry.name)
                 result.append(
                     ArrayArgument(
@@ -312,6 +318,7 @@ class _Builder:
                         entry.pitch or "",
                         entry.align or "",
                         entry.transposed or "",
+                        entry.stride or "",
                     )
                 )
         names = [argument.name for argument in result]
@@ -323,6 +330,10 @@ class _Builder:
         if sum(isinstance(argument, ScratchArgument) for argument in result) > 1:
             raise self.file.error(("arguments",), "a kernel has at most one scratch argument, got several")
         return tuple(result)
+
+    def named_by_arrays(self, key: str) -> list[str]:
+        """The pitches or strides that the arrays name."""
+        return [name for entry in self.shape.arguments if (name := getattr(entry, key, None))]
 
     def check_transposed(self, key: Key, name: str, problem: ProblemSpec, dimensions: int) -> None:
         """Which of two ways an array lies is told by a class with the values n and t, for a plain call n."""

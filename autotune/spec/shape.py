@@ -108,6 +108,7 @@ class _ArrayShape(Section):
     pitch: Text | None = None
     align: Text | None = None
     transposed: Text | None = None
+    stride: Text | None = None
     dtype: Text | None = None
 
 
@@ -149,6 +150,12 @@ class PitchShape(Section):
     name: Text = Field(alias="pitch")
 
 
+class StrideShape(Section):
+    """`{stride: stride_a}`."""
+
+    name: Text = Field(alias="stride")
+
+
 class ScratchShape(Section):
     """`{scratch: workspace, bytes: 4 * SPLIT * M * N}`."""
 
@@ -156,7 +163,7 @@ class ScratchShape(Section):
     bytes: ExpressionText
 
 
-ARGUMENT_KINDS = ("in", "out", "inout", "scalar", "size", "pitch", "scratch")
+ARGUMENT_KINDS = ("in", "out", "inout", "scalar", "size", "pitch", "stride", "scratch")
 
 
 def _argument_kind(data: Any) -> str | None:
@@ -172,6 +179,7 @@ ArgumentShape = Annotated[
     | Annotated[ScalarShape, Tag("argument:scalar")]
     | Annotated[SizeShape, Tag("argument:size")]
     | Annotated[PitchShape, Tag("argument:pitch")]
+    | Annotated[StrideShape, Tag("argument:stride")]
     | Annotated[ScratchShape, Tag("argument:scratch")],
     Discriminator(
         _argument_kind,

@@ -39,19 +39,30 @@ class FakeCublasLibrary:
         return 0
 
     def cublasSgemm_v2(self, handle, ta, tb, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc):
-        if min(m, n, k) < 0 or lda < m or ldb < k or ldc < m:
+        if min(m, n, k) < 0 or lda < (k if ta else m) or ldb < (n if tb else k) or ldc < m:
             return 7
-        multiply(self.gpu, "cublas", (m, n, k), alpha, (a, lda), (b, ldb), beta, (c, ldc))
+        multiply(self.gpu, "cublas", (m, n, k), alpha, (a, lda, ta), (b, ldb, tb), beta, (c, ldc))
+        return 0
+
+    def cublasSgemmStridedBatched(
+        self, handle, ta, tb, m, n, k, alpha, a, lda, sa, b, ldb, sb, beta, c, ldc, sc, count
+    ):
+        for i in range(count):
+            x, y, z = (pointer(p) + 4 * i * pointer(s) for p, s in ((a, sa), (b, sb), (c, sc)))
+            if status := self.cublasSgemm_v2(handle, ta, tb, m, n, k, alpha, x, lda, y, ldb, beta, z, ldc):
+                return status
         return 0
 
 
 def multiply(gpu, entry, sizes, alpha, a, b, beta, c, spoilt=False):
-    """Queues the product of column-major matrices, each an address and a leading dimension."""
+    """Queues the product of column-major matrices, each an address, a leading dimension and whether it is turned."""
     m, n, k = sizes
 
     def column_major(matrix, rows, columns):
-        address, ld = matrix
-        return gpu.at(pointer(address), 4 * ld * columns).view(np.float32).reshape(columns, ld).T[:rows]
+        address, ld, turned = (*matrix, 0)[:3]
+        rows, columns = (columns, rows) if turned else (rows, columns)
+        table = gpu.at(pointer(address), 4 * ld * columns).view(np.float32).reshape(columns, ld).T[:rows]
+        return table.T if turned else table
 
     def run(*_):
         x, y = column_major(a, m, k), column_major(b, k, n)
@@ -93,6 +104,13 @@ class FakeCublasLtLibrary:
     def cublasLtMatmulDescCreate(self, out, compute, scale):
         return self._made(out, ("operation", compute, scale))
 
+    def cublasLtMatmulDescSetAttribute(self, operation, attribute, value, size):
+        if pointer(size) != 4:
+            return 7
+        number = pointer(operation) - 1
+        self.objects[number] = (*self.objects[number], (attribute, value._obj.value))
+        return 0
+
     def cublasLtMatmulPreferenceCreate(self, out):
         return self._made(out, "preference")
 
@@ -114,7 +132,7 @@ class FakeCublasLtLibrary:
     def cublasLtMatmulAlgoGetHeuristic(
         self, handle, operation, a, b, c, d, preference, count, results, found
     ):
-        assert self._get(operation) == ("operation", 68, 0)
+        assert self._get(operation)[:3] == ("operation", 68, 0)
         found._obj.value = min(count, 5)
         for number in range(found._obj.value):
             # 96 bytes each: the algorithm in 64, then workspace, state, waves and four reserved words.
@@ -140,9 +158,14 @@ class FakeCublasLtLibrary:
         if number == 2 or pointer(c) != pointer(d):
             return 15
         (m, k, lda), (k2, n, ldb), (m2, n2, ldc) = map(self._get, (a_layout, b_layout, d_layout))
+        turns = self._get(operation)[3:]
+        ta, tb = (3, 1) in turns, (4, 1) in turns
+        m, k = (k, m) if ta else (m, k)
+        k2, n = (n, k2) if tb else (k2, n)
         if (m, n, k) != (m2, n2, k2):
             return 7
         multiply(
-            self.gpu, f"cublaslt {number}", (m, n, k), alpha, (a, lda), (b, ldb), beta, (d, ldc), self.spoilt
-        )
+            self.gpu, f"cublaslt {number}", (m, n, k), alpha, (a, lda, ta), (b, ldb, tb), beta, (d, ldc),
+            self.spoilt,
+        )  # fmt: skip
         return 0
