@@ -47,3 +47,46 @@ def test_only_what_was_checked_and_found_right_passes(
     }
     passed = [name for name in ids.split(",") if states[name]]
     assert f"{len(passed)} of {len(told)} passed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("reads", "stays"), [(False, False), (True, False), (False, True)])
+def test_T02_infinities_in_c_are_noticed_where_they_are_read_or_left(
+    monkeypatch: pytest.MonkeyPatch, reads: bool, stays: bool
+) -> None:
+    monkeypatch.syspath_prepend(str(TOOLS))
+    import case_correctness
+    import numpy as np
+    from fakes.gpu import gemm_launch, runnable
+
+    launch = gemm_launch(5, 7, 3, pad=2)
+
+    class Watch:
+        cupy = np
+
+        def function(self, kernel: object) -> object:
+            def run(grid: object, block: object, arguments: tuple[object, ...], shared_mem: int) -> None:
+                a, b, c = (
+                    np.reshape(values, (plan.shape[0], plan.pitch))[:, : plan.shape[1]]
+                    for plan, values in zip(launch.arguments, arguments, strict=True)
+                    if plan in launch.buffers
+                )
+                rows = c[:-1] if stays else c
+                with np.errstate(invalid="ignore"):
+                    rows[...] = (a @ b)[: len(rows)] + (0.0 * rows if reads else 0.0)
+
+            return run
+
+        def arguments(self, _: object) -> tuple[object, ...]:
+            rng = np.random.default_rng(1)
+            return tuple(
+                rng.standard_normal(plan.shape[0] * plan.pitch).astype(np.float32)
+                if plan in launch.buffers
+                else np.float32(0)
+                for plan in launch.arguments
+            )
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(case_correctness, "Stopwatch", Watch)
+    assert (case_correctness.over_infinities(runnable(launch)) < 1e-3) == (not reads and not stays)

@@ -12,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from autotune.candidate import BufferPlan, Candidate, CompiledKernel, LaunchPlan, Runnable, ScalarPlan, Source
+from autotune.candidate import (
+    BufferPlan,
+    Candidate,
+    CompiledKernel,
+    LaunchPlan,
+    Runnable,
+    ScalarPlan,
+    ScratchPlan,
+    Source,
+)
 from autotune.compile.pool import CompilePool
 from autotune.config import Config, Value
 from autotune.device.local import LocalGpu, local_gpus
@@ -131,6 +140,10 @@ class Stopwatch:
         for argument in launch.arguments:
             if isinstance(argument, ScalarPlan):
                 values.append(np.dtype(argument.dtype).type(argument.value))
+                continue
+            if isinstance(argument, ScratchPlan):
+                zeros = self.cupy.zeros(argument.nbytes, dtype=np.uint8)
+                values.append(zeros if argument.nbytes else np.uint64(0))
                 continue
             count = int(np.prod((*argument.shape[:-1], argument.pitch)))
             if data == "normal":

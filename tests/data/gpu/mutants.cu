@@ -48,6 +48,11 @@ extern "C" __global__ void all_nan(SIGNATURE) {
   *out = __int_as_float(0x7fc00000) + old;
 }
 
+extern "C" __global__ void all_infinite(SIGNATURE) {
+  PLACE;
+  *out = __int_as_float(0x7f800000) + old;
+}
+
 extern "C" __global__ void reads_c(SIGNATURE) {
   PLACE;
   *out = alpha * product(a, lda, b, ldb, row, column, 0, depth) + beta * *out;
