@@ -363,7 +363,6 @@ def test_results_that_cannot_be_written_are_told(tmp_path):
 
 
 def test_the_picture_shows_every_shape_and_its_means(tmp_path):
-    pytest.importorskip("matplotlib")
     from autotune.bench.plot import plot
 
     result, _ = measured(tmp_path)
