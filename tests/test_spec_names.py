@@ -13,7 +13,7 @@ from autotune.config import Config, value_text
 from autotune.errors import InputError
 from autotune.expressions import Expression
 from autotune.spec.kernel_spec import Parameter
-from autotune.spec.load import load_spec
+from autotune.spec.load import list_kernels, load_spec
 from autotune.spec.names import TEMPLATE_WORDS, checked_value
 
 PROJECT = Path(__file__).parent / "data" / "project"
@@ -106,3 +106,24 @@ def test_exponents_without_a_point_are_numbers(tmp_path: Path) -> None:
     path.write_text(yaml.replace("  PAD: {", '  EPS: [1e-7, "1e-6", 0.30000000000000004, -3]\n  PAD: {'))
     by_name = {parameter.name: parameter.values for parameter in load_spec(str(path)).parameters}
     assert by_name["EPS"] == (1e-7, "1e-6", 0.1 + 0.2, -3)
+
+
+def test_a_kernel_in_a_subfolder_is_called_folder_and_name(tmp_path: Path) -> None:
+    yaml = (PROJECT / "configs/kernels/transpose.yaml").read_text()
+    path = tmp_path / "configs" / "kernels" / "mine" / "turned.yaml"
+    template = tmp_path / "templates" / "transpose" / "transpose.cu.j2"
+    for file in (path, template):
+        file.parent.mkdir(parents=True)
+    template.write_text((PROJECT / "templates/transpose/transpose.cu.j2").read_text())
+    path.write_text(yaml.replace("kernel: transpose", "kernel: mine/turned"))
+    assert "mine/turned" in list_kernels([tmp_path])
+    assert load_spec("mine/turned", [tmp_path]).name == "mine/turned"
+    assert load_spec(str(path)).folders == (tmp_path,)
+    with pytest.raises(InputError, match="mine/turned"):
+        load_spec("mine/turnt", [tmp_path])
+    path.write_text(yaml.replace("kernel: transpose", "kernel: turned"))
+    with pytest.raises(InputError, match="must be the name of its file"):
+        load_spec("mine/turned", [tmp_path])
+    path.write_text(yaml.replace("kernel: transpose", "kernel: mine/2nd"))
+    with pytest.raises(InputError, match="kernel: a name is made of"):
+        load_spec(str(path))
