@@ -48,11 +48,11 @@ def test_the_exact_baseline_is_the_mean_over_all_draws(times: list[float]) -> No
 
 
 def test_random_search_scores_nothing_by_the_exact_baseline_and_something_by_the_published() -> None:
-    times = valley(2000)
+    times = valley(1000)
     landscape = Landscape.of(times)
     budget = landscape.budget()
     traces = random_searches(times, 2000, budget)
-    assert abs(performance(landscape, traces, landscape.exact_baseline(budget))) < 0.02
+    assert abs(performance(landscape, traces, landscape.exact_baseline(budget))) < 0.03
     assert performance(landscape, traces, landscape.published_baseline(budget)) > 0.05
 
 

@@ -18,12 +18,14 @@ import hashlib
 import json
 import math
 import os
+import platform
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -41,6 +43,7 @@ from methodology import (  # noqa: E402
     performance,
 )
 
+from autotune import __version__  # noqa: E402
 from autotune.errors import InputError  # noqa: E402
 from autotune.replay.read import read_tables  # noqa: E402
 from autotune.replay.table import Table  # noqa: E402
@@ -296,6 +299,8 @@ def summarise(jobs: Sequence[Job], options: argparse.Namespace) -> dict:
         entry = tables.setdefault(
             job.ground.name,
             {
+                "file": job.ground.file.name,
+                "digest": job.ground.digest,
                 "device": job.ground.table.device.name,
                 "kernel": job.ground.table.kernel,
                 "configs": len(job.ground.table),
@@ -325,7 +330,13 @@ def summarise(jobs: Sequence[Job], options: argparse.Namespace) -> dict:
         for name, found in everywhere.items()
         if found
     }
-    return {"seeds": options.seeds, "tables": tables, "overall": overall}
+    provenance = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "autotune": __version__,
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, shared with other work",
+    }
+    return {"provenance": provenance, "seeds": options.seeds, "tables": tables, "overall": overall}
 
 
 def figures(job: Job, runs: Sequence[dict]) -> dict:
