@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from fakes.bench import bench_stages, local_gpu
 from fakes.cublas import FakeCublasLtLibrary
+from fakes.gpu import right
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -149,6 +150,27 @@ def test_the_default_alone_is_measured_once_and_compared_with_itself(tmp_path):
     mode = result.shapes[0].modes[0]
     assert [entry.name for entry in mode.entries] == ["tuned", "tuned again", "copy", "cublas", "cublaslt"]
     assert mode.ratio("default") == 1.0
+
+
+def test_a_kernel_that_no_library_computes_is_measured_alone(tmp_path):
+    other = dataclasses.replace(SPEC, reference=double)
+    result, _ = measured(
+        tmp_path,
+        asked=request(spec=other, shapes=SUITE.shapes[:1]),
+        kernels=dict.fromkeys(("kernel 0", "kernel 1"), twice),
+    )
+    mode = result.shapes[0].modes[0]
+    assert [entry.name for entry in mode.entries] == ["tuned", "default", "tuned again", "copy"]
+    assert mode.failed == ()
+
+
+def double(arrays, scalars, xp):
+    return {"C": 2.0 * (arrays["A"].astype(xp.float64) @ arrays["B"])}
+
+
+def twice(gpu, launch, addresses):
+    right(gpu, launch, addresses)
+    gpu.array(launch, addresses, "C")[...] *= 2
 
 
 def test_what_fails_is_told_and_the_others_go_on(tmp_path):

@@ -328,8 +328,10 @@ class _Round:
         return run, _entry(name, accuracy, pick)
 
     def _libraries(self, run: Runnable) -> tuple[RoutineChoice | None, list[tuple[Routine, Entry]]]:
-        ready = []
+        ready: list[tuple[Routine, Entry]] = []
         choice = None
+        if run.reference != "matmul" or run.problem.dtype != "float32":
+            return choice, ready
         shortly = replace(self._protocol, **LT_PROTOCOL)  # type: ignore[arg-type]
         for name in (CUBLAS.name, CUBLASLT):
             try:
