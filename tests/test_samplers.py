@@ -59,7 +59,7 @@ def test_every_strategy_serves_a_plain_optuna_study(subject: Subject, name: str)
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        study = optuna.create_study(sampler=make_sampler(name, subject, 0, 100))
+        study = optuna.create_study(sampler=make_sampler(name, subject, 0))
         study.optimize(objective, n_trials=500)
     # It ends by itself once every legal configuration has been tried, each once.
     assert set(tried) == set(space)
@@ -81,7 +81,7 @@ def test_a_single_configuration_can_be_searched(tmp_path: Path) -> None:
     gpu, problem = toy_gpu(), toy_problem(spec)
     subject = Subject(spec, gpu, problem, search_space(spec, gpu, problem))
     for name in STRATEGIES:
-        brain = Brain(subject.space, make_sampler(name, subject, 0, 5))
+        brain = Brain(subject.space, make_sampler(name, subject, 0))
         assert brain.ask() == Config.of({"A": 1, "B": True})
         assert brain.ask() is None
 
@@ -96,7 +96,7 @@ def test_random_draws_are_uniform(subject: Subject) -> None:
 
 
 def test_auto_begins_with_the_default_and_differs_then(subject: Subject) -> None:
-    brain = Brain(subject.space, make_sampler("auto", subject, 0, 50))
+    brain = Brain(subject.space, make_sampler("auto", subject, 0))
     first = brain.ask()
     assert first == default_config(subject)
     assert first is not None
@@ -130,7 +130,7 @@ def test_workers_keep_to_their_own_part_as_long_as_it_lasts(subject: Subject) ->
     for name in STRATEGIES:
         parts = []
         for rank in range(3):
-            brain = Brain(subject.space, make_sampler(name, subject, 0, 5))
+            brain = Brain(subject.space, make_sampler(name, subject, 0))
             brain.share(str(rank), ("0", "1", "2"))
             parts.append({brain.ask() for _ in range(8)} - {default_config(subject)})
         assert len(parts[0] | parts[1] | parts[2]) == sum(len(part) for part in parts)
@@ -152,7 +152,7 @@ def test_tpe_beats_random_on_a_slope() -> None:
     best: dict[str, list[float]] = {"tpe": [], "random": []}
     for name, found in best.items():
         for seed in range(3):
-            brain = Brain(space, make_sampler(name, _sgemm(), seed, 60))
+            brain = Brain(space, make_sampler(name, _sgemm(), seed))
             costs = []
             for _ in range(60):
                 config = brain.ask()
@@ -169,7 +169,7 @@ def test_tpe_beats_random_on_a_slope() -> None:
 def test_proposals_are_quick_on_a_space_of_a_billion(name: str) -> None:
     subject = _sgemm()
     assert subject.space.count > 10**8
-    brain = Brain(subject.space, make_sampler(name, subject, 0, 100))
+    brain = Brain(subject.space, make_sampler(name, subject, 0))
     rng = np.random.default_rng(0)
     seconds = []
     for _ in range(60):
@@ -185,7 +185,7 @@ def test_proposals_are_quick_on_a_space_of_a_billion(name: str) -> None:
 
 def test_unknown_strategies_name_the_nearest(subject: Subject) -> None:
     with pytest.raises(InputError, match="nearest: random"):
-        make_sampler("rando", subject, 0, 10)
+        make_sampler("rando", subject, 0)
 
 
 def _sgemm() -> Subject:
@@ -217,7 +217,7 @@ def test_T30_exhaustive_sessions_part_before_all_know_of_each_other(subject: Sub
     # Each of eight has heard of one other only, as in the first moments of a study.
     asked = []
     for number in range(8):
-        brain = Brain(subject.space, make_sampler("exhaustive", subject, 0, None))
+        brain = Brain(subject.space, make_sampler("exhaustive", subject, 0))
         assert brain.ask() == subject.space.at(0)
         brain.share(f"s{number}", (f"s{number}", "other"))
         asked += [brain.ask() for _ in range(3)]
@@ -225,7 +225,7 @@ def test_T30_exhaustive_sessions_part_before_all_know_of_each_other(subject: Sub
 
 
 def test_exhaustive_stays_exhaustive_when_others_appear(subject: Subject) -> None:
-    brain = Brain(subject.space, make_sampler("exhaustive", subject, 0, None))
+    brain = Brain(subject.space, make_sampler("exhaustive", subject, 0))
     asked = [brain.ask() for _ in range(5)]
     brain.share("a", ("a", "b"))
     while config := brain.ask():
@@ -239,6 +239,6 @@ def test_sessions_part_in_spaces_beyond_64_bits(tmp_path: Path) -> None:
     space = search_space(spec, gpu, problem)
     assert space.count > 2**90
     for name in ("exhaustive", "random", "tpe"):
-        brain = Brain(space, make_sampler(name, Subject(spec, gpu, problem, space), 0, 5))
+        brain = Brain(space, make_sampler(name, Subject(spec, gpu, problem, space), 0))
         brain.share("a", ("a", "b"))
         assert len({brain.ask() for _ in range(5)}) == 5

@@ -57,7 +57,7 @@ def replay(
     recorded = recorded or Recorded(table)
     subject = subject_of(table)
     if isinstance(strategy, str):
-        sampler = make_sampler(strategy, subject, seed, evaluations)
+        sampler = make_sampler(strategy, subject, seed)
     else:
         sampler = strategy(subject, seed, evaluations)
     brain = Brain(table.space, sampler)

@@ -1,10 +1,12 @@
 """Optuna samplers that propose legal configurations only, each once; they also serve a plain Optuna study.
 
     LegalSampler      another sampler's proposals, repaired to legal ones (base class of the rest)
-    ├── RandomLegal   uniform over the legal space, without replacement
-    ├── Exhaustive    every legal configuration, in index order
-    ├── ModelOrder    best first by a ranking function
-    └── Auto          the spec's default, a share of ModelOrder, then LegalSampler over TPE
+    └── RandomLegal   uniform over the legal space, without replacement
+        ├── Exhaustive    every legal configuration, in index order
+        ├── ModelOrder    best first by a ranking function
+        ├── auto.Auto         by a surrogate of the time
+        ├── local.Evolution   children of the fastest
+        └── hand.Hand         one group of parameters at a time
 
 `suggest` gives the Config of a trial of a plain study.
 """
@@ -264,38 +266,6 @@ class ModelOrder(RandomLegal):
         self._ranked = list(self._ranking(pool))
         self._codes = np.array([self._words.positions(config) for config in self._ranked], dtype=np.int16)
         self._distances = np.full(len(self._ranked), len(self._codes[0]), dtype=np.int16)
-
-
-class Auto(LegalSampler):
-    """The default configuration first, then well-ranked ones that differ, then TPE with repair."""
-
-    def __init__(
-        self,
-        space: SearchSpace,
-        rank: Ranking,
-        default: Config,
-        ranked_trials: int,
-        seed: int | None = None,
-    ) -> None:
-        super().__init__(space, tpe(seed), seed)
-        self._default = default
-        self._ranked_trials = ranked_trials
-        # A fifth of the parameters: near copies of the best ranked one would teach TPE little.
-        self._model = ModelOrder(space, rank, seed, distance=max(1, len(space.parameters) // 5))
-        self._model.seen = self.seen
-
-    def propose(self, study: optuna.Study, trial: FrozenTrial) -> Config | None:
-        """By how many configurations the study has seen."""
-        if self._default not in self.seen:
-            return self._default
-        if len(self.seen) <= self._ranked_trials:
-            return self._model.propose(study, trial)
-        return super().propose(study, trial)
-
-    def share(self, own: str, sessions: Collection[str]) -> None:
-        """Both parts share."""
-        super().share(own, sessions)
-        self._model.share(own, sessions)
 
 
 def _hash(text: str) -> bytes:

@@ -13,25 +13,24 @@ from autotune.legality import nearest_legal
 from autotune.problem import Problem
 from autotune.space.search_space import SearchSpace
 from autotune.spec.kernel_spec import KernelSpec
+from autotune.starts import starting_points
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from autotune.study.foresight import Estimates, Prior
     from autotune.study.samplers import LegalSampler
 
 STRATEGIES = {
-    "auto": "the default, well-predicted ones that differ, then TPE",
+    "auto": "a surrogate of the time, from the spec's starting points on",
     "tpe": "Optuna's TPE, repaired to legal configurations",
     "random": "uniform over the legal configurations",
+    "evolution": "neighbours and crossings of the fastest",
+    "hand": "one group of parameters at a time, as one tunes by hand",
     "exhaustive": "every legal configuration in order",
     "model": "in the performance model's order, best first",
 }
 """Name and one line of explanation."""
-
-RANKED_SHARE = 0.2
-"""The part of an `auto` study that follows the performance model before TPE takes over."""
-RANKED_TRIALS = 20
-"""The same in trials, where only the time is limited."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,12 @@ def check_strategy(name: str) -> None:
         )
 
 
-def make_sampler(name: str, subject: Subject, seed: int, trials: int | None) -> LegalSampler:
-    """The sampler of a strategy; raises InputError for an unknown one."""
+def make_sampler(name: str, subject: Subject, seed: int, priors: Sequence[Prior] = ()) -> LegalSampler:
+    """The sampler of a strategy; raises InputError for an unknown one. Only `auto` makes use of `priors`."""
     from autotune.study import samplers
+    from autotune.study.auto import Auto
+    from autotune.study.hand import Hand
+    from autotune.study.local import Evolution
 
     check_strategy(name)
     space = subject.space
@@ -70,14 +72,33 @@ def make_sampler(name: str, subject: Subject, seed: int, trials: int | None) -> 
         return samplers.Exhaustive(space, seed)
     if name == "model":
         return samplers.ModelOrder(space, rank, seed)
-    ranked = RANKED_TRIALS if trials is None else max(1, round(RANKED_SHARE * trials))
-    return samplers.Auto(space, rank, default_config(subject), ranked, seed)
+    if name == "evolution":
+        return Evolution(space, default_config(subject), seed)
+    if name == "hand":
+        return Hand(space, default_config(subject), seed)
+    return Auto(space, starting_configs(subject), _estimates(subject), priors, seed)
+
+
+def starting_configs(subject: Subject) -> list[Config]:
+    """The spec's starting points for this problem, then its default, or the nearest to it where it does not fit."""
+    points = starting_points(subject.spec, subject.gpu, subject.problem)
+    named = [point.config for point in points if point.config in subject.space]
+    default = subject.spec.default_config(subject.gpu.table)
+    if default not in subject.space:
+        default = nearest_legal(subject.space, default)
+    return list(dict.fromkeys([*named, default]))
+
+
+def _estimates(subject: Subject) -> Estimates:
+    """The performance model's times."""
+    from autotune.model import rank
+
+    return lambda configs: rank(subject.spec, subject.gpu, subject.problem, list(configs))
 
 
 def default_config(subject: Subject) -> Config:
-    """The spec's default for this GPU, or the nearest legal configuration where it does not fit."""
-    config = subject.spec.default_config(subject.gpu.table)
-    return config if config in subject.space else nearest_legal(subject.space, config)
+    """What the search begins with: the first start, else the default."""
+    return starting_configs(subject)[0]
 
 
 def by_model(subject: Subject, configs: Sequence[Config]) -> list[Config]:

@@ -134,7 +134,7 @@ def _brain(request: StudyRequest, space: SearchSpace, sampler: LegalSampler | No
     from autotune.study.brain import Brain
 
     subject = Subject(request.spec, request.gpu, request.problem, space)
-    return Brain(space, sampler or make_sampler(request.strategy, subject, request.seed, request.trials))
+    return Brain(space, sampler or make_sampler(request.strategy, subject, request.seed))
 
 
 class _Search:
