@@ -125,7 +125,7 @@ class Backend:
 
 
 def test_kernel_tuner_launches_our_kernels_as_we_do(
-    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("kernel_tuner", reason="Kernel Tuner is not installed")
     import kernel_tuner.backends.cupy
@@ -143,6 +143,7 @@ def test_kernel_tuner_launches_our_kernels_as_we_do(
     }
     assert launched <= wanted
     assert len(launched) == found["verified"]
+    monkeypatch.chdir(tmp_path)  # It leaves the source of a wrong kernel where it is.
     monkeypatch.setattr(Backend, "right", {})
     with pytest.raises(RuntimeError, match="verification failed"):
         side.tune(case)
