@@ -45,7 +45,7 @@ def test_a_plan_has_the_arguments_in_the_order_of_the_signature() -> None:
     assert plan.threads == 128
     assert plan.dynamic_smem_bytes == 4 * 3 * 16 * (132 + 128)
     assert [argument.name for argument in plan.arguments] == [
-        "M", "N", "K", "alpha", "A", "lda", "B", "ldb", "beta", "C", "ldc",
+        "M", "N", "K", "alpha", "A", "lda", "B", "ldb", "beta", "C", "ldc", "workspace",
     ]  # fmt: skip
     scalars = {item.name: item.value for item in plan.arguments if isinstance(item, ScalarPlan)}
     assert scalars == {

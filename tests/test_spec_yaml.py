@@ -41,7 +41,7 @@ def write(tmp_path):
 def test_reads_the_shipped_kernel():
     spec = load_spec("sgemm")
     assert spec.name == "sgemm"
-    assert spec.parameter_names[:3] == ("BM", "BN", "BK")
+    assert spec.parameter_names[:4] == ("KIND", "BM", "BN", "BK")
     assert spec.defaults["REGDB"] is True
     assert spec.gpu_defaults["t4"] == {"LOAD": "prefetch", "STAGES": 2}
     assert spec.constraints[0].because == "whole warp tiles cover the block tile"
@@ -50,7 +50,7 @@ def test_reads_the_shipped_kernel():
     assert spec.arguments[3] == ScalarArgument("alpha", "float32", Expression("1.0"))
     assert spec.arguments[5] == PitchArgument("lda")
     assert spec.arrays[0] == ArrayArgument(
-        "A", "in", (Expression("M"), Expression("K")), "float32", "lda", "align_a"
+        "A", "in", (Expression("M"), Expression("K")), "float32", "lda", "align_a", "trans_a"
     )
     assert spec.launch.block == (Expression("threads"),)
     assert pickle.loads(pickle.dumps(spec)) == spec

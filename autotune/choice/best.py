@@ -5,7 +5,7 @@ Answers are looked for in this order, and the first that exists is given:
 1. `exact`: measured for this very problem; under the protocol asked for before any other.
 2. `nearest`: measured for a problem of the same type and classes whose sizes are close (`NEAREST_LIMIT`).
 3. `predicted`: ranked by the performance model without a GPU.
-4. `default`: the kernel's own default.
+4. `default`: the first of the kernel's own starts that is for the problem, else its default.
 
 Among equals the user's own results come before shipped ones. A record answers only for the kernel hash it was
 made with; another driver, toolkit, space or protocol makes an answer stale, and it says so. Replayed records
@@ -30,6 +30,7 @@ from autotune.problem import Problem, octaves
 from autotune.protocol import Protocol
 from autotune.records import Environment, Origin, Round, Status, TrialRecord
 from autotune.spec.kernel_spec import KernelSpec
+from autotune.starts import DEFAULTS
 from autotune.store import RecordQuery, Store
 
 NEAREST_LIMIT = 1.0
@@ -67,6 +68,8 @@ class Question:
     environment: Environment | None = None
     """What is installed now; None where that is unknown, and then never stale on that account."""
     default: Config | None = None
+    default_name: str = DEFAULTS
+    """Which of the spec's starts the default is."""
     usable: Callable[[Config], bool] = lambda config: True
     """Whether the kernel can run a configuration on this problem."""
 
@@ -79,15 +82,14 @@ class Question:
         environment: Environment | None = None,
         protocol: Protocol | None = None,
     ) -> Question:
-        """What is asked when a spec is to solve a problem on a GPU; the default is made legal there."""
-        from autotune.legality import nearest_legal, search_space, violations
+        """What is asked when a spec is to solve a problem on a GPU; the default is what `autotune.starts` gives."""
+        from autotune.legality import violations
         from autotune.render import kernel_hash
         from autotune.spec.load import space_hash
+        from autotune.starts import starting_point
 
         names = spec.parameter_names
-        default = spec.default_config(gpu.table)
-        if violations(spec, gpu, problem, default):
-            default = nearest_legal(search_space(spec, gpu, problem), default)
+        start = starting_point(spec, gpu, problem)
         return cls(
             kernel=spec.name,
             kernel_hash=kernel_hash(spec),
@@ -96,7 +98,8 @@ class Question:
             problem=problem,
             protocol=(protocol or Protocol()).key,
             environment=environment,
-            default=default,
+            default=start.config,
+            default_name=start.name,
             usable=lambda config: tuple(config) == names and not violations(spec, gpu, problem, config),
         )
 
@@ -143,7 +146,9 @@ def find_best(
             f"nothing is known of {question.kernel} for {question.problem.key} on {question.device}"
         )
     why = f"no result for {question.problem.label}, nor for any size within {NEAREST_LIMIT:g} octave of it"
-    return Answer(question.default, Match.DEFAULT, f"{why}: the kernel's default")
+    named = question.default_name != DEFAULTS
+    what = f"the kernel's start {question.default_name!r}" if named else "the kernel's default"
+    return Answer(question.default, Match.DEFAULT, f"{why}: {what}")
 
 
 def best_from(store: Store | None, question: Question, folders: Sequence[Path] = ()) -> Answer:

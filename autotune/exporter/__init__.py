@@ -53,7 +53,10 @@ def export(
 
 
 def default_entry(spec: KernelSpec, gpu: GpuSpec, like: ExportEntry) -> ExportEntry:
-    """The kernel's default configuration on this GPU, or the nearest to it that is legal there."""
+    """The kernel's default configuration on this GPU, or the nearest to it that is legal there.
+
+    None of its starts: they are for certain sizes, and this is for any.
+    """
     from autotune.legality import nearest_legal, search_space, violations
 
     config = spec.default_config(gpu.table)
