@@ -22,7 +22,7 @@ and for the whole call:
 
 `steps` and `multiply_adds` are required. Without `cost` the time is the roofline's, widened by occupancy and
 by the grid's unevenness. Constants were set on one H200, where a 128x256x16 tiled product of 4096 cubed
-took 2.60 ms; ranks are what the model is for.
+took 2.60 ms; `autotune.model.fitted` fits them to measurements.
 """
 
 from __future__ import annotations
@@ -39,23 +39,14 @@ from autotune.config import Config, Value
 from autotune.errors import InputError, nearest_name
 from autotune.expressions import Expression
 from autotune.gpu import GpuSpec
+from autotune.model.constants import Constants
+from autotune.model.terms import RooflineTerms, StepTerms
 from autotune.occupancy import occupancy
 from autotune.problem import Problem
 from autotune.problems import bytes_moved, flops
 from autotune.records import Resources
 from autotune.spec.kernel_spec import KernelSpec, SharedAccess
 
-LAUNCH_MS = 0.002
-"""Shortest time between two kernels of a replayed graph."""
-FETCH_LATENCY_NS = 350.0
-"""From asking for data in device memory to having it."""
-BARRIER_CYCLES = 40.0
-L2_BYTES_PER_CYCLE_PER_SM = 24.0
-"""With all SMs asking."""
-DRAM_SHARE = 0.9
-"""Of the peak bandwidth, what a copy reaches."""
-SMOOTHING = 4.0
-"""Exponent to add the times of units that work side by side: near ties do not overlap wholly."""
 REGISTERS_WHERE_UNKNOWN = 32
 SPILL_DIVISOR = 90.0
 """Estimated registers over the cap, cubed, over this: bytes spilled (86 too many were seen to give 9,280)."""
@@ -93,16 +84,45 @@ def rank(
     """Predicted time in ms of each of many legal configs, with their `resources` where they are known."""
     if not configs:
         return []
+    times = prepare(spec, gpu, problem, configs, resources).terms.time_ms(Constants())
+    return [float(time) for time in times]
+
+
+@dataclass(frozen=True)
+class Use:
+    """Columns of what each config takes of an SM."""
+
+    threads: Array
+    blocks_per_sm: Array
+    registers: Array
+    spill_bytes: Array
+    """Loads and stores per thread."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Many configs for one problem on one GPU, ready for any constants."""
+
+    columns: Columns
+    use: Use
+    terms: StepTerms | RooflineTerms
+
+
+def prepare(
+    spec: KernelSpec,
+    gpu: GpuSpec,
+    problem: Problem,
+    configs: Sequence[Config],
+    resources: Sequence[Resources | None] | None = None,
+) -> Prepared:
+    """All that does not depend on the constants; at least one config, each legal."""
     check_cost(spec)
     columns = config_columns(spec, gpu, problem, configs)
     per_dimension = [_numbers(size, columns, len(configs)) for size in spec.launch.grid]
     blocks = np.prod(per_dimension, axis=0)
     use = _resource_use(spec, gpu, columns, resources or [None] * len(configs))
-    if spec.cost:
-        times = _stepwise_ms(spec, gpu, problem, columns, use, blocks)
-    else:
-        times = _roofline_ms(spec, gpu, problem, use, blocks)
-    return [LAUNCH_MS + float(time) for time in np.where(blocks > 0, times, 0.0)]
+    terms = _step_terms if spec.cost else _roofline_terms
+    return Prepared(columns, use, terms(spec, gpu, problem, columns, use, blocks))
 
 
 def check_cost(spec: KernelSpec) -> None:
@@ -135,25 +155,15 @@ def sustained_clock_mhz(gpu: GpuSpec) -> float:
     return gpu.max_clock_mhz * min(1.0, quoted / gpu.peak_fp32_tflops)
 
 
-@dataclass(frozen=True)
-class _Use:
-    """Columns of what each config takes of an SM."""
-
-    threads: Array
-    blocks_per_sm: Array
-    spill_bytes: Array
-    """Loads and stores per thread."""
-
-
 def _resource_use(
     spec: KernelSpec, gpu: GpuSpec, columns: Columns, resources: Sequence[Resources | None]
-) -> _Use:
+) -> Use:
     rows = len(resources)
     threads = np.prod([_numbers(size, columns, rows) for size in spec.launch.block], axis=0)
     dynamic_smem = _numbers(spec.launch.smem, columns, rows)
     estimates = _column(columns.get("registers", REGISTERS_WHERE_UNKNOWN), rows)
     min_blocks = np.maximum(1, _cost(spec, "min_blocks", columns, rows, 1.0))
-    blocks, spills = np.ones(rows), np.zeros(rows)
+    blocks, spills, taken = np.ones(rows), np.zeros(rows), np.zeros(rows)
     seen: dict[tuple[int, int, int], int] = {}
     for row, known in enumerate(resources):
         smem_bytes = int(dynamic_smem[row])
@@ -165,11 +175,12 @@ def _resource_use(
             registers = known.registers
             smem_bytes += known.static_smem_bytes
             spills[row] = known.spill_store_bytes + known.spill_load_bytes
+        taken[row] = registers
         key = (int(threads[row]), registers, smem_bytes)
         if key not in seen:
             seen[key] = max(1, occupancy(gpu, *key).blocks_per_sm)
         blocks[row] = (known.blocks_per_sm if known else None) or seen[key]
-    return _Use(threads, blocks, spills)
+    return Use(threads, blocks, taken, spills)
 
 
 def _register_cap(gpu: GpuSpec, resident_threads: int) -> int:
@@ -179,52 +190,41 @@ def _register_cap(gpu: GpuSpec, resident_threads: int) -> int:
     return max(unit, min(gpu.max_registers_per_thread, cap))
 
 
-def _stepwise_ms(
-    spec: KernelSpec, gpu: GpuSpec, problem: Problem, columns: Columns, use: _Use, blocks: Array
-) -> Array:
+def _step_terms(
+    spec: KernelSpec, gpu: GpuSpec, problem: Problem, columns: Columns, use: Use, blocks: Array
+) -> StepTerms:
     rows = len(blocks)
     costs = {name: _cost(spec, name, columns, rows, 0.0) for name in spec.cost}
 
     def cost(name: str, default: float = 0.0) -> Array:
         return costs.get(name, np.full(rows, default))
 
-    warps = np.ceil(use.threads / gpu.warp_size)
-    spilled_words = use.spill_bytes / 4
-    # Cycles that one warp keeps its partition's scheduler, and its multiply-add lanes.
-    issue = cost("multiply_adds") + cost("instructions") + spilled_words
-    lanes_per_partition = gpu.fp32_lanes_per_sm / gpu.sm_partitions
-    busy = np.maximum(issue, cost("multiply_adds") * gpu.warp_size / lanes_per_partition)
-    shared = spilled_words + _shared_wavefronts(spec, columns, costs, rows)
-    fetch = cost("fetch_bytes") / L2_BYTES_PER_CYCLE_PER_SM
+    def same(value: float) -> Array:
+        return np.full(rows, value)
+
     clock_hz = sustained_clock_mhz(gpu) * 1e6
-    latency = FETCH_LATENCY_NS * 1e-9 * clock_hz
-    ahead = cost("ahead", 1.0)
-    output = cost("output_bytes") / (gpu.memory_gbps * 1e9 / gpu.sm_count / clock_hz)
-
-    def block_cycles(resident: Array) -> Array:
-        """Cycles of blocks that run side by side, `resident` on each SM."""
-
-        def throughput(count: Array) -> Array:
-            warps_per_partition = np.ceil(count * warps / gpu.sm_partitions)
-            return _overlapped(warps_per_partition * busy, count * warps * shared, count * fetch)
-
-        own = busy + cost("stall_cycles")
-        step = np.maximum(throughput(resident), own) + BARRIER_CYCLES / np.maximum(1, resident)
-        # Fetches that run ahead overlap with steps; other waits show when all blocks of the SM wait at once.
-        step = np.where(
-            ahead > 0,
-            np.maximum(step, latency / np.maximum(ahead, 1e-9)),
-            step + latency / np.maximum(1, resident) ** 2,
-        )
-        cycles: Array = cost("steps") * step + 2 * latency + resident * output
-        return cycles
-
-    slots = gpu.sm_count * use.blocks_per_sm
-    full_waves, left = np.divmod(blocks, slots)
-    cycles = full_waves * block_cycles(use.blocks_per_sm)
-    cycles += np.where(left > 0, block_cycles(np.ceil(left / gpu.sm_count)), 0.0)
-    compute_ms = cycles / cost("efficiency", 1.0) / clock_hz * 1e3
-    return _overlapped(compute_ms, _dram_ms(gpu, _dram_bytes(spec, gpu, problem, cost("dram_bytes"))))
+    return StepTerms(
+        blocks=blocks,
+        blocks_per_sm=use.blocks_per_sm,
+        sm_count=same(gpu.sm_count),
+        warps=np.ceil(use.threads / gpu.warp_size),
+        partitions=same(gpu.sm_partitions),
+        warp_over_lanes=same(gpu.warp_size * gpu.sm_partitions / gpu.fp32_lanes_per_sm),
+        clock_hz=same(clock_hz),
+        bytes_per_cycle=same(gpu.memory_gbps * 1e9 / gpu.sm_count / clock_hz),
+        memory_bytes_per_s=same(gpu.memory_gbps * 1e9),
+        steps=cost("steps"),
+        multiply_adds=cost("multiply_adds"),
+        instructions=cost("instructions"),
+        spilled_words=use.spill_bytes / 4,
+        shared=_shared_wavefronts(spec, columns, costs, rows),
+        fetch_bytes=cost("fetch_bytes"),
+        ahead=cost("ahead", 1.0),
+        stall_cycles=cost("stall_cycles"),
+        output_bytes=cost("output_bytes"),
+        efficiency=cost("efficiency", 1.0),
+        dram_bytes=_dram_bytes(spec, gpu, problem, cost("dram_bytes")),
+    )
 
 
 def _dram_bytes(spec: KernelSpec, gpu: GpuSpec, problem: Problem, declared: Array) -> Array:
@@ -234,19 +234,20 @@ def _dram_bytes(spec: KernelSpec, gpu: GpuSpec, problem: Problem, declared: Arra
     return np.maximum(declared, compulsory)
 
 
-def _roofline_ms(spec: KernelSpec, gpu: GpuSpec, problem: Problem, use: _Use, blocks: Array) -> Array:
+def _roofline_terms(
+    spec: KernelSpec, gpu: GpuSpec, problem: Problem, columns: Columns, use: Use, blocks: Array
+) -> RooflineTerms:
     rate = gpu.peak_fp32_tflops * sustained_clock_mhz(gpu) / gpu.max_clock_mhz * 1e12
-    floor = max(flops(spec, problem) / rate * 1e3, float(_dram_ms(gpu, bytes_moved(spec, problem))))
     warps = np.ceil(use.threads / gpu.warp_size) * use.blocks_per_sm
     occupied = warps * gpu.warp_size / gpu.max_threads_per_sm
     uneven = np.ceil(blocks / gpu.sm_count) * gpu.sm_count / np.maximum(1, blocks)
     spilling = 1 + use.spill_bytes / 256
-    return floor * uneven * spilling / np.minimum(1.0, occupied / WELL_OCCUPIED)
-
-
-def _dram_ms(gpu: GpuSpec, volume: Array | float) -> Array:
-    times: Array = np.asarray(volume) / (gpu.memory_gbps * 1e9 * DRAM_SHARE) * 1e3
-    return times
+    return RooflineTerms(
+        blocks=blocks,
+        compute_ms=np.full(len(blocks), flops(spec, problem) / rate * 1e3),
+        memory_ms=np.full(len(blocks), bytes_moved(spec, problem) / gpu.memory_gbps / 1e6),
+        widening=uneven * spilling / np.minimum(1.0, occupied / WELL_OCCUPIED),
+    )
 
 
 def _shared_wavefronts(spec: KernelSpec, columns: Columns, costs: Mapping[str, Array], rows: int) -> Array:
@@ -268,14 +269,6 @@ def _access_wavefronts(access: SharedAccess, columns: Columns, rows: int) -> Arr
         if key not in counts:
             counts[key] = wavefronts(access, dict(zip(used, key, strict=True)))
     return np.array([counts[key] for key in keys], dtype=float)
-
-
-def _overlapped(*times: Array) -> Array:
-    """Time of parts that run side by side: the longest, and a little more where others come close to it."""
-    longest: Array = np.maximum.reduce(times)
-    safe = np.where(longest > 0, longest, 1.0)
-    total: Array = longest * np.sum([(part / safe) ** SMOOTHING for part in times], axis=0) ** (1 / SMOOTHING)
-    return total
 
 
 def _cost(spec: KernelSpec, name: str, columns: Columns, rows: int, default: float) -> Array:
