@@ -1,6 +1,6 @@
 """A study of slow fake trials in a process of its own: python slow_study.py FOLDER DATABASE TRIALS [trouble].
 
-With `trouble` it has 20 configurations, the four of `TROUBLE` among them.
+With `trouble` it has 20 configurations, the four of `TROUBLE` among them; with `ahead` it compiles ahead.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from fakes.stages import FakeStages
+from fakes.stages import FakePipelineStages, FakeStages
 from fakes.toy import toy_request, toy_spec
 
 from autotune.records import Status
@@ -25,9 +25,13 @@ TROUBLE = {3: Status.TIMEOUT, 8: Status.CRASHED, 12: Status.WRONG_RESULT, 16: St
 
 def main(folder: str, database: str, trials: str, trouble: str = "") -> int:
     """Prints a line per trial, then the result."""
-    spec = toy_spec(Path(folder), {"A": range(20 if trouble else 10), "B": range(1 if trouble else 10)})
-    stages = FakeStages(lambda config: 1.0 + int(config["A"]) + int(config["B"]) / 10, delay_s=TRIAL_S)
-    if trouble:
+    spec = toy_spec(
+        Path(folder),
+        {"A": range(20 if trouble == "trouble" else 10), "B": range(1 if trouble == "trouble" else 10)},
+    )
+    kind = FakePipelineStages if trouble == "ahead" else FakeStages
+    stages = kind(lambda config: 1.0 + int(config["A"]) + int(config["B"]) / 10, delay_s=TRIAL_S)
+    if trouble == "trouble":
         stages.failures = lambda config: TROUBLE.get(int(config["A"]))
 
     def say(progress: Progress) -> None:
