@@ -120,7 +120,7 @@ def test_scratch_memory_holds_a_tile_and_a_counter_for_each_block() -> None:
     launch = plan_launch(SGEMM, problem((320, 320, 64), "nn"), small(STREAM=2), FEW_SMS)
     assert launch.grid == (10, 1, 1)
     assert launch.scratch is not None
-    assert launch.scratch.nbytes == 10 * 4 * (32 * 32 + 1)
+    assert launch.scratch.nbytes == 10 * 4 * (2 * 32 * 32 + 1)
     assert plan_launch(SGEMM, problem((320, 320, 64), "nn"), small(), FEW_SMS).scratch is None
 
 

@@ -1,4 +1,6 @@
-// Sums of several blocks in global memory that is zero before and after. Blocks only add; the last to arrive takes the total.
+// Sums of several blocks in global memory that is zero before and after. Up to kGathered blocks leave their parts side by
+// side, and the last to arrive adds them up in a fixed order. More of them add to one total, in the order of their arrival.
+constexpr unsigned kGathered = 32;
 
 // Adds `Width` floats, aligned to as many, to what other blocks may be adding to.
 template <int Width>
@@ -21,24 +23,27 @@ __device__ __forceinline__ void add_global(float* to, const float* from) {
 #endif
 }
 
-// Fetches the total, past the L1, and leaves zeros.
+// Adds a part, past the L1, to `to` and leaves zeros in its place.
 template <int Width>
 __device__ __forceinline__ void take_global(float* to, float* from) {
+  float part[Width];
 #ifdef AUTOTUNE_HOST
-  for (int i = 0; i < Width; ++i) to[i] = from[i];
+  for (int i = 0; i < Width; ++i) part[i] = from[i];
 #else
   if (Width == 4) {
     asm volatile("ld.global.cg.v4.f32 { %0, %1, %2, %3 }, [%4];"
-                 : "=f"(to[0]), "=f"(to[1 % Width]), "=f"(to[2 % Width]), "=f"(to[3 % Width])
+                 : "=f"(part[0]), "=f"(part[1 % Width]), "=f"(part[2 % Width]), "=f"(part[3 % Width])
                  : "l"(from)
                  : "memory");
   } else {
 #pragma unroll
-    for (int i = 0; i < Width; ++i) asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(to[i]) : "l"(from + i) : "memory");
+    for (int i = 0; i < Width; ++i) asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(part[i]) : "l"(from + i) : "memory");
   }
 #endif
+#pragma unroll
+  for (int i = 0; i < Width; ++i) to[i] += part[i];
   const float zeros[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  Vector<Width>::store(from, zeros);
+  store_global<Width>(from, zeros);
 }
 
 // For all threads of a block, after their additions: whether it is the last of `expected` blocks. `shared` is a word that

@@ -275,6 +275,10 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
   save_sums(shared + warp * kTile, sums, lane);
   __syncthreads();
   epilogue.move(kFewRows ? small_first : wide_first, kFewRows ? wide_first : small_first);
+{% if STREAM > 0 %}
+  const bool gathered = slices <= kGathered;
+  float* const home = workspace + static_cast<long long>(tile) * slices * kTile;
+{% endif %}
 #pragma unroll 1
   for (int index = threadIdx.x; index < kItems; index += kThreads) {
     const Item item(index);
@@ -288,7 +292,11 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
       for (int j = 0; j < kItem; ++j) total[j] += part[j];
     }
 {% if STREAM > 0 %}
-    add_global<kItem>(workspace + static_cast<long long>(tile) * kTile + index * kItem, total);
+    if (gathered) {
+      store_global<kItem>(home + static_cast<long long>(slice) * kTile + index * kItem, total);
+    } else {
+      add_global<kItem>(home + index * kItem, total);
+    }
 {% elif CLUSTER > 1 %}
     item.save(shared, total);
 {% else %}
@@ -298,13 +306,29 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
 {% if STREAM > 0 %}
 
   // The last block to arrive has everybody's sums.
-  unsigned* const counters = reinterpret_cast<unsigned*>(workspace + static_cast<long long>(tiles) * kTile);
+  unsigned* const counters = reinterpret_cast<unsigned*>(workspace + static_cast<long long>(gridDim.x) * kTile);
   if (!last_to_arrive(counters + tile, slices, shared)) return;
+  constexpr int kPasses = (kItems + kThreads - 1) / kThreads;
+  float totals[kPasses][kItem];
+#pragma unroll
+  for (int pass = 0; pass < kPasses; ++pass) {
+#pragma unroll
+    for (int j = 0; j < kItem; ++j) totals[pass][j] = 0.0f;
+  }
 #pragma unroll 1
-  for (int index = threadIdx.x; index < kItems; index += kThreads) {
-    float total[kItem];
-    take_global<kItem>(total, workspace + static_cast<long long>(tile) * kTile + index * kItem);
-    Item(index).finish(epilogue, total, small_left, wide_left);
+  for (unsigned part = 0; part < (gathered ? slices : 1); ++part) {
+#pragma unroll
+    for (int pass = 0; pass < kPasses; ++pass) {
+      const int index = pass * kThreads + threadIdx.x;
+      if (kItems % kThreads == 0 || index < kItems) {
+        take_global<kItem>(totals[pass], home + static_cast<long long>(part) * kTile + index * kItem);
+      }
+    }
+  }
+#pragma unroll
+  for (int pass = 0; pass < kPasses; ++pass) {
+    const int index = pass * kThreads + threadIdx.x;
+    if (kItems % kThreads == 0 || index < kItems) Item(index).finish(epilogue, totals[pass], small_left, wide_left);
   }
 {% elif CLUSTER > 1 %}
 

@@ -147,9 +147,10 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
       const unsigned owner = static_cast<unsigned>(((step + 1) * gridDim.x - 1) / of_all);
       const unsigned others = static_cast<unsigned>(((step + of_tile) * gridDim.x - 1) / of_all) - owner;
       constexpr unsigned long long kTile = kBlockM * kBlockN;
-      float* const total = workspace + owner * kTile;
-      unsigned* const counter = reinterpret_cast<unsigned*>(workspace + gridDim.x * kTile) + owner;
-      share_sums(sums, total, counter, others + 1, shared, slice, first_m, first_n, out, place.rows_left, place.columns_left);
+      float* const home = workspace + 2 * owner * kTile;
+      unsigned* const counter = reinterpret_cast<unsigned*>(workspace + 2 * gridDim.x * kTile) + owner;
+      share_sums(sums, home, counter, blockIdx.x - owner, others + 1, shared, slice, first_m, first_n, out, place.rows_left,
+                 place.columns_left);
       continue;
     }
 {% endif %}

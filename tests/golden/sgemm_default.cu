@@ -74,7 +74,9 @@ struct Epilogue {
   float alpha, beta;
 
   // From now on rows and columns count from this element.
-  __device__ __forceinline__ void move(long long row, long long column) { c += row * ldc + column; }
+  __device__ __forceinline__ void move(long long row, long long column) {
+    c += row * ldc + column;
+  }
 
   // Writes the first `valid` of `Width` sums that lie side by side; `Width` is what the alignment of C allows.
   template <int Width>
@@ -99,17 +101,20 @@ struct Epilogue {
   }
 };
 
-// A block computes a tile of C; its warps, and within them the lanes, own sub-tiles of it in registers. Tiles of A (stored
-// transposed, so that a thread's rows lie side by side) and of B pass through a ring of stages in shared memory.
+// A block computes a tile of C; its warps, and within them the lanes, own sub-tiles of it in registers. Tiles of A (as
+// columns, so that a thread's rows lie side by side) and of B (as rows) pass through a ring of stages in shared memory.
 constexpr int kBlockM = 128, kBlockN = 128, kBlockK = 16;
 constexpr int kWarpM = 64, kWarpN = 64;
 constexpr int kThreadM = 16, kThreadN = 8;    // results of a thread in all
 constexpr int kVectorM = 4, kVectorN = 4;    // of them, how many side by side
 constexpr int kLanesM = 4, kLanesN = 8;
 constexpr int kThreads = 128;
+constexpr int kSlices = 1, kBlocks = 1;           // warps and blocks that own the same results
 constexpr int kStages = 3;
+constexpr int kSpread = 0;                      // parts in which a tile is fetched, 0 for as many as there are steps
 constexpr int kRunA = 4, kRunB = 4;          // consecutive elements that a thread fetches
-constexpr int kLoadB = 4;
+constexpr int kLoadA = 1, kLoadB = 4;        // at how many a time: what the alignment allows
+constexpr bool kTransA = false, kTransB = false;  // true: A is stored as [K, M], B as [N, K]
 constexpr int kStoreC = 4;
 constexpr int kPitchA = 128 + 4, kPitchB = 128 + 0;
 constexpr int kGroupM = 8;
@@ -117,6 +122,7 @@ constexpr bool kDoubleFragments = true;
 constexpr bool kSerpentine = true;
 constexpr bool kGuard = false;         // false: the sizes are multiples of the tile
 
+constexpr int kDepth = kBlockK / kSlices;
 constexpr int kStageA = kBlockK * kPitchA, kStageB = kBlockK * kPitchB;
 constexpr int kGroupsM = kThreadM / kVectorM, kGroupsN = kThreadN / kVectorN;
 
@@ -208,111 +214,116 @@ __device__ __forceinline__ void wait_copies() {
 #endif
 }
 
-typedef TileRuns<kBlockM, kBlockK / kRunA, kThreads> RunsA;
-typedef TileRuns<kBlockK, kBlockN / kRunB, kThreads> RunsB;
+// Brings one operand's part of a tile into a stage, run by run, where it lies as [kBlockK][Pitch] with `Extent` of each row
+// in use. In global memory it lies the same way round, or with `Turned` the other: its rows go along K then, and a run is
+// scattered over the rows of the stage. `Load` is how many elements the alignment lets a thread fetch at a time.
+template <bool Turned, int Extent, int Pitch, int Run, int Load>
+struct OperandLoader {
+  typedef TileRuns<Turned ? Extent : kBlockK, (Turned ? kBlockK : Extent) / Run, kThreads> Runs;
+  static constexpr int kFetches = Runs::count;
+  // The widest access to shared memory that all of the thread's runs are aligned for.
+  static constexpr int kAligned = Turned || Pitch % 2 ? 1 : Pitch % 4 ? 2 : 4;
+  static constexpr int kStore = Run < kAligned ? Run : kAligned;
 
-// Fetches one tile after another for one thread.
-struct TileLoader {
-  const float* a;  // this thread's next run
-  const float* b;
-  long long lda, ldb;
-  long long offsets_a[RunsA::count], offsets_b[RunsB::count];  // of the runs, where the walk is not straight
-  int rows_a, depth_a, depth_b, columns_b;  // how much of the matrices lies beyond the thread's first element
-  int thread, stage;
-  SharedAddress to_a, to_b;  // the thread's first elements in the stage to fill
+  const float* from;                // this thread's next run
+  long long ld;
+  long long offsets[Runs::count];   // of the runs, where the walk is not straight
+  int rows_left, elements_left;     // how much of the matrix lies beyond the thread's first element
+  int thread;
+  SharedAddress to;  // the thread's first element in the stage to fill
 
-  __device__ __forceinline__ void begin(const float* a_tile, int lda_, const float* b_tile, int ldb_, float* shared, int rows,
-                                        int columns, int depth) {
-    thread = threadIdx.x, stage = 0;
-    lda = lda_, ldb = ldb_;
-    const int row_a = RunsA::first_row(thread), k_a = RunsA::first_run(thread) * kRunA;
-    const int k_b = RunsB::first_row(thread), column_b = RunsB::first_run(thread) * kRunB;
-    a = a_tile + row_a * lda + k_a, b = b_tile + k_b * ldb + column_b;
-    rows_a = rows - row_a, depth_a = depth - k_a, depth_b = depth - k_b, columns_b = columns - column_b;
-    to_a = shared_address(shared + k_a * kPitchA + row_a);
-    to_b = shared_address(shared + kStages * kStageA + k_b * kPitchB + column_b);
+  // `first` is the tile's first element in global memory; of what the matrix has from there on, `extent` and `depth`.
+  __device__ __forceinline__ void begin(const float* first, int ld_, float* stages, int extent, int depth) {
+    thread = threadIdx.x, ld = ld_;
+    const int row = Runs::first_row(thread), element = Runs::first_run(thread) * Run;
+    from = first + row * ld + element;
+    rows_left = (Turned ? extent : depth) - row, elements_left = (Turned ? depth : extent) - element;
+    stages += Turned ? element * Pitch + row : row * Pitch + element;
+    to = shared_address(stages);
 #pragma unroll
-    for (int i = 0; i < RunsA::count; ++i) {
-      offsets_a[i] = RunsA::straight ? 0 : RunsA::row(thread, i) * lda + RunsA::run(thread, i) * kRunA;
-    }
-#pragma unroll
-    for (int i = 0; i < RunsB::count; ++i) {
-      offsets_b[i] = RunsB::straight ? 0 : RunsB::row(thread, i) * ldb + RunsB::run(thread, i) * kRunB;
+    for (int i = 0; i < Runs::count; ++i) {
+      offsets[i] = Runs::straight ? 0 : Runs::row(thread, i) * ld + Runs::run(thread, i) * Run;
     }
   }
 
-  // Where the i-th run lies in global memory. Runs are visited in order, and `step_*` follows each.
-  __device__ __forceinline__ const float* run_a(int i) const {
-    return a + (RunsA::straight ? RunsA::run(thread, i) * kRunA : offsets_a[i]);
+  // Where the i-th run lies in global memory. Runs are visited in order, and `step` follows each.
+  __device__ __forceinline__ const float* run(int i) const {
+    return from + (Runs::straight ? Runs::run(thread, i) * Run : offsets[i]);
   }
-  __device__ __forceinline__ const float* run_b(int i) const {
-    return b + (RunsB::straight ? RunsB::run(thread, i) * kRunB : offsets_b[i]);
-  }
-  __device__ __forceinline__ void step_a(int i) {
-    if (RunsA::straight && i % RunsA::passes_per_row == RunsA::passes_per_row - 1) a += RunsA::rows_per_step * lda;
-    if (i == RunsA::count - 1) a += kBlockK - (RunsA::straight ? RunsA::count / RunsA::passes_per_row * RunsA::rows_per_step : 0) * lda;
-  }
-  __device__ __forceinline__ void step_b(int i) {
-    if (RunsB::straight && i % RunsB::passes_per_row == RunsB::passes_per_row - 1) b += RunsB::rows_per_step * ldb;
-    if (i == RunsB::count - 1) b += (kBlockK - (RunsB::straight ? RunsB::count / RunsB::passes_per_row * RunsB::rows_per_step : 0)) * ldb;
+  __device__ __forceinline__ void step(int i) {
+    constexpr int kWalked = Runs::straight ? Runs::count / Runs::passes_per_row * Runs::rows_per_step : 0;
+    if (Runs::straight && i % Runs::passes_per_row == Runs::passes_per_row - 1) from += Runs::rows_per_step * ld;
+    if (i == Runs::count - 1) from += Turned ? kBlockK - kWalked * ld : (kBlockK - kWalked) * ld;
   }
 
   // How many of the `width` elements from element `skip` of a run on lie in the matrix.
-  __device__ __forceinline__ int valid_a(int i, int skip, int width) const {
+  __device__ __forceinline__ int valid(int i, int skip, int width) const {
     if (!kGuard) return width;
-    return RunsA::row(thread, i) < rows_a ? clamp(depth_a - RunsA::run(thread, i) * kRunA - skip, width) : 0;
-  }
-  __device__ __forceinline__ int valid_b(int i, int skip, int width) const {
-    if (!kGuard) return width;
-    return RunsB::row(thread, i) < depth_b ? clamp(columns_b - RunsB::run(thread, i) * kRunB - skip, width) : 0;
-  }
-  static __device__ __forceinline__ int clamp(int valid, int width) {
-    if (width == 1) return valid > 0 ? 1 : 0;
-    return valid < 0 ? 0 : valid < width ? valid : width;
+    if (Runs::row(thread, i) >= rows_left) return 0;
+    const int left = elements_left - Runs::run(thread, i) * Run - skip;
+    if (width == 1) return left > 0 ? 1 : 0;
+    return left < 0 ? 0 : left < width ? left : width;
   }
 
   // Where a run goes, from the thread's first element in the stage on.
-  __device__ __forceinline__ int target_a(int i) const {
-    return RunsA::run(thread, i) * kRunA * kPitchA + RunsA::row(thread, i);
+  __device__ __forceinline__ int target(int i) const {
+    return Turned ? Runs::run(thread, i) * Run * Pitch + Runs::row(thread, i)
+                  : Runs::row(thread, i) * Pitch + Runs::run(thread, i) * Run;
   }
-  __device__ __forceinline__ int target_b(int i) const {
-    return RunsB::row(thread, i) * kPitchB + RunsB::run(thread, i) * kRunB;
+
+  __device__ __forceinline__ void fetch(int i) {
+    if (Runs::inside(thread, i)) {
+      constexpr int kWidth = Load < kStore ? Load : kStore;
+#pragma unroll
+      for (int j = 0; j < Run; j += kWidth) {
+        copy_async<kWidth>(to, target(i) + (Turned ? j * Pitch : j), run(i) + j, valid(i, j, kWidth));
+      }
+    }
+    step(i);
+  }
+
+  __device__ __forceinline__ void next_tile(bool wraps) {
+    (Turned ? elements_left : rows_left) -= kBlockK;
+    constexpr int kStage = kBlockK * Pitch;
+    to = advanced(to, wraps ? -(kStages - 1) * kStage : kStage);
+  }
+};
+
+typedef OperandLoader<!kTransA, kBlockM, kPitchA, kRunA, kLoadA> LoaderA;
+typedef OperandLoader<kTransB, kBlockN, kPitchB, kRunB, kLoadB> LoaderB;
+
+// Fetches one tile of both operands after another for one thread.
+struct TileLoader {
+  LoaderA a;
+  LoaderB b;
+  int stage;
+
+  __device__ __forceinline__ void begin(const float* first_a, int lda, const float* first_b, int ldb, float* shared, int rows,
+                                        int columns, int depth) {
+    stage = 0;
+    a.begin(first_a, lda, shared, rows, depth);
+    b.begin(first_b, ldb, shared + kStages * kStageA, columns, depth);
   }
 
   // A tile is fetched run by run, in order, so that the runs can be spread over the steps of the computation.
-  static constexpr int kFetches = RunsA::count + RunsB::count;
+  static constexpr int kFetches = LoaderA::kFetches + LoaderB::kFetches;
 
   __device__ __forceinline__ void fetch(int index) {
-    if (index < RunsA::count) {
-      if (RunsA::inside(thread, index)) fetch_a(index);
-      step_a(index);
+    if (index < LoaderA::kFetches) {
+      a.fetch(index);
     } else {
-      if (RunsB::inside(thread, index - RunsA::count)) fetch_b(index - RunsA::count);
-      step_b(index - RunsA::count);
+      b.fetch(index - LoaderA::kFetches);
     }
   }
 
-  __device__ __forceinline__ void fetch_a(int i) {
-#pragma unroll
-    for (int j = 0; j < kRunA; ++j) {  // four bytes at a time, since A lands transposed
-      copy_async<1>(to_a, target_a(i) + j * kPitchA, run_a(i) + j, valid_a(i, j, 1));
-    }
+  // Ends the fetching of a tile.
+  __device__ __forceinline__ void store() {
   }
-  __device__ __forceinline__ void fetch_b(int i) {
-#pragma unroll
-    for (int j = 0; j < kRunB; j += kLoadB) {
-      copy_async<kLoadB>(to_b, target_b(i) + j, run_b(i) + j, valid_b(i, j, kLoadB));
-    }
-  }
-
-  __device__ __forceinline__ void store() {}
 
   __device__ __forceinline__ void next_tile() {
-    depth_a -= kBlockK, depth_b -= kBlockK;
     const bool wraps = stage == kStages - 1;
     stage = wraps ? 0 : stage + 1;
-    to_a = advanced(to_a, wraps ? -(kStages - 1) * kStageA : kStageA);
-    to_b = advanced(to_b, wraps ? -(kStages - 1) * kStageB : kStageB);
+    a.next_tile(wraps), b.next_tile(wraps);
   }
 };
 
@@ -340,38 +351,17 @@ __device__ __forceinline__ void multiply_add(float (&sums)[kThreadM][kThreadN], 
   }
 }
 
-// The block's share of the product.
-__device__ __forceinline__ void multiply(int rows, int columns, int depth, const float* __restrict__ a, int lda,
-                                         const float* __restrict__ b, int ldb, Epilogue epilogue, float* workspace) {
-  // Blocks walk down kGroupM rows of tiles before they move on to the next column, so that the L2 serves both operands.
-  const unsigned tiles_m = rows / kBlockM + (rows % kBlockM != 0), tiles_n = columns / kBlockN + (columns % kBlockN != 0);
-  const unsigned group = blockIdx.x / (kGroupM * tiles_n), in_group = blockIdx.x % (kGroupM * tiles_n);
-  const unsigned height = tiles_m - group * kGroupM < kGroupM ? tiles_m - group * kGroupM : kGroupM;
-  const long long row = static_cast<long long>(group * kGroupM + in_group % height) * kBlockM;
-  const long long column = static_cast<long long>(in_group / height) * kBlockN;
-  const int rows_left = static_cast<int>(rows - row), columns_left = static_cast<int>(columns - column);
-
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  // Two rows of lanes interleaved: each half of a warp reads few enough distinct words for one wavefront.
-  const int lane_m = lane / (2 * kLanesN) * 2 + lane % 2, lane_n = lane % (2 * kLanesN) / 2;
-  const int first_m = warp / (kBlockN / kWarpN) * kWarpM + lane_m * kVectorM;
-  const int first_n = warp % (kBlockN / kWarpN) * kWarpN + lane_n * kVectorN;
-
-  float* const shared = dynamic_shared();
-  const float* const fragments_a = shared + first_m;
-  const float* const fragments_b = shared + kStages * kStageA + first_n;
-
-  float sums[kThreadM][kThreadN];
+// Adds up a thread's part of a tile of C over `tiles` tiles of A and B, of which the first begin at `a` and `b`.
+__device__ __forceinline__ void accumulate(float (&sums)[kThreadM][kThreadN], const float* a, int lda, const float* b, int ldb,
+                                           int rows_left, int columns_left, int depth_left, int tiles, float* shared,
+                                           const float* fragments_a, const float* fragments_b) {
 #pragma unroll
   for (int m = 0; m < kThreadM; ++m) {
 #pragma unroll
     for (int n = 0; n < kThreadN; ++n) sums[m][n] = 0.0f;
   }
-
-  // With alpha zero A and B are not read, whatever they hold.
-  const int tiles = epilogue.alpha == 0.0f ? 0 : depth / kBlockK + (depth % kBlockK != 0);
   TileLoader loader;
-  loader.begin(a + row * lda, lda, b + column, ldb, shared, rows_left, columns_left, depth);
+  loader.begin(a, lda, b, ldb, shared, rows_left, columns_left, depth_left);
 
   if (tiles > 0) {
     // Fill all stages but the one that the first tile's steps fill.
@@ -398,52 +388,109 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
     for (int tile = 0; tile < tiles; ++tile) {
       const bool more = tile + (kStages - 1) < tiles;
 #pragma unroll
-      for (int k = 0; k < kBlockK; ++k) {
+      for (int k = 0; k < kDepth; ++k) {
         const int now = kDoubleFragments ? k % 2 : 0;
         if (!kDoubleFragments) load_fragments(fragment_a[0], fragment_b[0], stage_a, stage_b, k);
 
         // The next tile to fetch goes to the stage that was computed on last; its runs are spread over the steps.
-        constexpr int kFetchSteps = kDoubleFragments ? kBlockK - 1 : kBlockK;
-        if (more && k < kFetchSteps) {
+        constexpr int kFetchSteps = kDoubleFragments ? kDepth - 1 : kDepth;
+        constexpr int kParts = kSpread == 0 || kSpread > kFetchSteps ? kFetchSteps : kSpread;
+        constexpr int kEvery = kFetchSteps / kParts;
+        if (more && k % kEvery == 0 && k / kEvery < kParts) {
 #pragma unroll
-          for (int i = k * TileLoader::kFetches / kFetchSteps; i < (k + 1) * TileLoader::kFetches / kFetchSteps; ++i) {
+          for (int i = k / kEvery * TileLoader::kFetches / kParts; i < (k / kEvery + 1) * TileLoader::kFetches / kParts; ++i) {
             loader.fetch(i);
           }
         }
 
         if (!kDoubleFragments) multiply_add(sums, fragment_a[0], fragment_b[0]);
-        if (k == kBlockK - 1) {
+        if (k == kDepth - 1) {
           if (more) {
             loader.store();
             loader.next_tile();
           }
+          stage = stage + 1 == kStages ? 0 : stage + 1;
           commit_copies();  // also where it is empty: the count of groups has to go on
           wait_copies<kStages - 2>();
           __syncthreads();
-          stage = stage + 1 == kStages ? 0 : stage + 1;
           stage_a = fragments_a + stage * kStageA;
           stage_b = fragments_b + stage * kStageB;
         }
         if (kDoubleFragments) {
-          load_fragments(fragment_a[1 - now], fragment_b[1 - now], stage_a, stage_b, (k + 1) % kBlockK);
+          load_fragments(fragment_a[1 - now], fragment_b[1 - now], stage_a, stage_b, (k + 1) % kDepth);
           multiply_add(sums, fragment_a[now], fragment_b[now]);
         }
       }
     }
   }
+}
 
-  if (tiles == 0) epilogue.alpha = 0.0f;  // the sum is empty, even where alpha is infinite
-  epilogue.move(row, column);
+// Which part of C a tile is.
+struct Place {
+  long long row, column;
+  int rows_left, columns_left;
+
+  __device__ __forceinline__ Place(unsigned number, int rows, int columns) {
+    // Blocks walk down kGroupM rows of tiles before they move on to the next column, so that the L2 serves both operands.
+    const unsigned tiles_m = rows / kBlockM + (rows % kBlockM != 0), tiles_n = columns / kBlockN + (columns % kBlockN != 0);
+    const unsigned group = number / (kGroupM * tiles_n), in_group = number % (kGroupM * tiles_n);
+    const unsigned height = tiles_m - group * kGroupM < kGroupM ? tiles_m - group * kGroupM : kGroupM;
+    row = static_cast<long long>(group * kGroupM + in_group % height) * kBlockM;
+    column = static_cast<long long>(in_group / height) * kBlockN;
+    rows_left = static_cast<int>(rows - row), columns_left = static_cast<int>(columns - column);
+  }
+};
+
+// Writes a row of a thread's results from its registers.
+__device__ __forceinline__ void store_row(const float* row, int m, int first_m, int first_n, const Epilogue& out, int rows_left,
+                                          int columns_left) {
+  const int i = first_m + m / kVectorM * kLanesM * kVectorM + m % kVectorM;
+  if (kGuard && i >= rows_left) return;
 #pragma unroll
-  for (int m = 0; m < kThreadM; ++m) {
-    const int i = first_m + m / kVectorM * kLanesM * kVectorM + m % kVectorM;
-    if (!kGuard || i < rows_left) {
+  for (int n = 0; n < kThreadN; n += kStoreC) {
+    const int j = first_n + n / kVectorN * kLanesN * kVectorN + n % kVectorN;
+    out.store<kStoreC>(i, j, row + n, kGuard ? columns_left - j : kStoreC);
+  }
+}
+
+__device__ __forceinline__ void store_sums(const float (&sums)[kThreadM][kThreadN], int first_m, int first_n, const Epilogue& out,
+                                           int rows_left, int columns_left) {
 #pragma unroll
-      for (int n = 0; n < kThreadN; n += kStoreC) {
-        const int j = first_n + n / kVectorN * kLanesN * kVectorN + n % kVectorN;
-        epilogue.store<kStoreC>(i, j, sums[m] + n, kGuard ? columns_left - j : kStoreC);
-      }
-    }
+  for (int m = 0; m < kThreadM; ++m) store_row(sums[m], m, first_m, first_n, out, rows_left, columns_left);
+}
+
+// The block's share of the product.
+__device__ __forceinline__ void multiply(int rows, int columns, int depth, const float* __restrict__ a, int lda,
+                                         const float* __restrict__ b, int ldb, Epilogue epilogue, float* workspace) {
+  constexpr int kTileWarps = (kBlockM / kWarpM) * (kBlockN / kWarpN);
+  const int warp = threadIdx.x / 32 % kTileWarps, slice = threadIdx.x / 32 / kTileWarps, lane = threadIdx.x % 32;
+  // Two rows of lanes interleaved: each half of a warp reads few enough distinct words for one wavefront.
+  const int lane_m = lane / (2 * kLanesN) * 2 + lane % 2, lane_n = lane % (2 * kLanesN) / 2;
+  const int first_m = warp / (kBlockN / kWarpN) * kWarpM + lane_m * kVectorM;
+  const int first_n = warp % (kBlockN / kWarpN) * kWarpN + lane_n * kVectorN;
+
+  float* const shared = dynamic_shared();
+  const float* const fragments_a = shared + slice * kDepth * kPitchA + first_m;
+  const float* const fragments_b = shared + kStages * kStageA + slice * kDepth * kPitchB + first_n;
+
+  // With alpha zero A and B are not read, whatever they hold.
+  const int steps = epilogue.alpha == 0.0f ? 0 : depth / kBlockK + (depth % kBlockK != 0);
+  if (steps == 0) epilogue.alpha = 0.0f;  // the sum is empty, even where alpha is infinite
+  {
+    const unsigned number = blockIdx.x / kBlocks;
+    const int rank = static_cast<int>(blockIdx.x % kBlocks);
+    const int first = static_cast<int>(static_cast<long long>(steps) * rank / kBlocks);
+    const int last = static_cast<int>(static_cast<long long>(steps) * (rank + 1) / kBlocks);
+    const Place place(number, rows, columns);
+    const int k = first * kBlockK;
+    float sums[kThreadM][kThreadN];
+    accumulate(sums, kTransA ? a + static_cast<long long>(k) * lda + place.row : a + place.row * lda + k, lda,
+               kTransB ? b + place.column * ldb + k : b + static_cast<long long>(k) * ldb + place.column, ldb, place.rows_left,
+               place.columns_left, depth - k, last - first, shared, fragments_a, fragments_b);
+
+    Epilogue out = epilogue;
+    out.move(place.row, place.column);
+    store_sums(sums, first_m, first_n, out, place.rows_left, place.columns_left);
   }
 }
 
