@@ -3,7 +3,15 @@ import pytest
 
 from autotune import references
 from autotune.errors import InputError
-from autotune.references import Expected, accuracy, get_reference, passes, worst_element
+from autotune.references import (
+    Expected,
+    accuracy,
+    get_reference,
+    in_range,
+    passes,
+    quick_error,
+    worst_element,
+)
 
 
 def gemm_arrays(m, n, k, seed=1, kind="normal"):
@@ -265,3 +273,19 @@ def test_callables_that_give_something_else_are_refused():
     for wrong, message in (({"Q": x}, "no array of the kernel"), ({"Y": x.T}, "with shape")):
         with pytest.raises(InputError, match=message):
             get_reference(lambda arrays, scalars, xp, wrong=wrong: wrong).expected({"X": x, "Y": x}, {})
+
+
+def test_the_quick_error_is_the_worst_elements_and_odd_results_do_not_pass_it():
+    rng = np.random.default_rng(3)
+    a, b = (rng.standard_normal((33, 33)).astype(np.float32) for _ in range(2))
+    arrays = {"A": a, "B": b, "C": a @ b}
+    expected = get_reference("matmul").expected(arrays, {})
+    assert in_range({"C": arrays["C"]}, expected)
+    got = {"C": (a @ b).astype(np.float32)}
+    assert quick_error(got, expected) == worst_element(got, expected).error
+    for odd in (np.nan, np.inf, -np.inf):
+        got["C"][5, 7] = odd
+        assert not quick_error(got, expected) <= expected.tolerance
+    assert not quick_error({}, expected) <= expected.tolerance  # an output that is not compared
+    expected.values["C"][0, 0] = 1e39  # infinite in float32: a quick look could let a large number pass
+    assert not in_range({"C": arrays["C"]}, expected)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from fakes.toy import toy_request, toy_spec
 from autotune.candidate import Candidate, Runnable, Source
 from autotune.config import Config
 from autotune.errors import GpuUnavailable
+from autotune.legality import search_space
 from autotune.records import Accuracy, Outcome, Status
 from autotune.store import Store, open_store
 from autotune.study.progress import Progress
+from autotune.study.strategies import Subject, make_sampler
 from autotune.study.study import run_study
 from autotune.study.window import Window
 from autotune.trial import Timed
@@ -150,3 +153,41 @@ def test_noise_of_five_percent_leaves_a_winner_near_the_best(tmp_path: Path, sto
     assert result.best is not None
     assert bowl(result.best.config) < 1.1 * 10.0
     assert result.measured == 150
+
+
+@pytest.mark.parametrize("strategy", ["tpe", "exhaustive"])
+def test_T30_eight_workers_that_compile_ahead_share_one_study(tmp_path: Path, strategy: str) -> None:
+    spec = toy_spec(tmp_path, {"A": range(20), "B": range(10)})
+    workers = [FakePipelineStages(slope, delay_s=0.05, compile_s=0.01, ahead=4) for _ in range(8)]
+
+    def work(stages: FakeStages) -> None:
+        with open_store(tmp_path / "records.db") as store:
+            run_study(toy_request(spec, 150, strategy=strategy), stages, store)
+
+    threads = [threading.Thread(target=work, args=(stages,)) for stages in workers]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    measured = [config for stages in workers for config in stages.measured]
+    assert len(set(measured)) >= 145
+    # All begin alike, with as many as each has in flight; afterwards few meet.
+    assert len(measured) - len(set(measured)) <= 7 * 4 + 25
+
+
+def test_proposals_go_on_while_a_trial_runs(tmp_path: Path, store: Store) -> None:
+    """A strategy that thinks for as long as a trial takes costs no time of the GPU."""
+    stages = FakePipelineStages(slope, delay_s=0.03, ahead=4)
+    request = toy_request(toy_spec(tmp_path, SPACE), 30, strategy="random")
+    space = search_space(request.spec, request.gpu, request.problem)
+    sampler = make_sampler("random", Subject(request.spec, request.gpu, request.problem, space), 0)
+    propose = sampler.propose
+
+    def slowly(*arguments: Any) -> Config | None:
+        time.sleep(0.02)
+        return propose(*arguments)
+
+    sampler.propose = slowly  # type: ignore[method-assign]
+    result = run_study(request, stages, store, sampler)
+    assert result.measured == 30
+    assert result.occupation.gpu >= 0.7
