@@ -24,6 +24,7 @@ from autotune.problem import Problem
 from autotune.problems import make_problem
 from autotune.records import Resources, Status
 from autotune.render import render
+from autotune.space.search_space import SearchSpace
 from autotune.spec.load import load_spec
 
 H200 = find_gpu("h200")
@@ -174,7 +175,7 @@ def mutant(source: Source, old: str, new: str) -> Source:
 
 MAIN_LOOP_BARRIER = "          __syncthreads();\n"
 MAIN_LOOP_WAIT = "          wait_copies<kStages - 2>();\n"
-ROW_GUARD = "RunsA::row(thread, i) < rows_a ? "
+ROW_GUARD = "    if (Runs::row(thread, i) >= rows_left) return 0;\n"
 COLUMN_GUARD = "kGuard ? columns_left - j : kStoreC"
 
 
@@ -201,7 +202,7 @@ def test_address_sanitizer_is_content_with_odd_sizes_and_finds_a_removed_guard()
         check(DEFAULT, problem(sizes, "mixed"), "address")
     source, launch = prepared(DEFAULT, problem((17, 33, 5), "mixed"))
     with pytest.raises(StageFailure, match="AddressSanitizer: heap-buffer-overflow") as caught:
-        check_launch(mutant(source, ROW_GUARD, "true ? "), launch, "matmul", sanitize="address")
+        check_launch(mutant(source, ROW_GUARD, ""), launch, "matmul", sanitize="address")
     assert caught.value.status is Status.CRASHED
 
 
@@ -213,13 +214,20 @@ def test_thread_sanitizer_is_content_with_the_default_and_finds_a_removed_barrie
     assert caught.value.status is Status.WRONG_RESULT
 
 
+def drawn(space: SearchSpace, chooser: random.Random) -> Config:
+    """A legal configuration that runs on the CPU: without clusters and bulk copies."""
+    while True:
+        a_config = space.at(chooser.randrange(space.count))
+        if a_config["CLUSTER"] == 1 and a_config["LOAD"] != "tma":
+            return a_config
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sanitize", [None, "address"])
 @pytest.mark.parametrize("seed", range(10))
 def test_random_legal_configurations_are_right(seed: int, sanitize: Sanitize) -> None:
-    space = search_space(SGEMM, H200, None)
     chooser = random.Random(seed)
-    a_config = space.at(chooser.randrange(space.count))
+    a_config = drawn(search_space(SGEMM, H200, None), chooser)
     for sizes in sizes_for(a_config):
         check(a_config, problem(sizes, chooser.choice(list(CLASSES))), sanitize, chooser.randrange(3))
 
@@ -267,7 +275,7 @@ def test_T29_refusals_state_rule_numbers_and_a_value_that_passes() -> None:
     space = search_space(SGEMM, H200, CUBE)
     chooser = random.Random(29)
     refused = 0
-    for _ in range(500):
+    for _ in range(150):
         raw = Config.of({one.name: chooser.choice(one.values) for one in SGEMM.parameters})
         broken = violations(SGEMM, H200, CUBE, raw)
         assert bool(broken) == (raw not in space)
@@ -277,7 +285,7 @@ def test_T29_refusals_state_rule_numbers_and_a_value_that_passes() -> None:
         assert all(re.search(r"\d", str(violation)) and violation.rule for violation in broken)
         nearest = nearest_legal(space, raw)
         assert not violations(SGEMM, H200, CUBE, nearest)
-    assert refused > 400
+    assert refused > 120
 
 
 def test_T29_what_is_called_legal_compiles_fits_and_is_right(tmp_path: Path) -> None:
@@ -285,7 +293,7 @@ def test_T29_what_is_called_legal_compiles_fits_and_is_right(tmp_path: Path) -> 
     space = search_space(SGEMM, H200, CUBE)
     chooser = random.Random(92)
     for _ in range(3):
-        legal = space.at(chooser.randrange(space.count))
+        legal = drawn(space, chooser)
         source = render(SGEMM, H200, CUBE, legal)
         kernel = compile_source(source, H200.arch, CompileOptions(cache=tmp_path))
         launch = plan_launch(SGEMM, CUBE, legal, H200)
