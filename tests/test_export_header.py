@@ -285,8 +285,9 @@ def test_class_that_a_call_does_not_show_is_fixed(tmp_path: Path) -> None:
     )
     config = Config.of(spec.defaults)
     assert "order: row in this header" in header_text(spec, GPU, [ExportEntry(row, config, None, "default")])
-    with pytest.raises(InputError, match="one header serves one value"):
-        header_text(spec, GPU, [ExportEntry(each, config, None, "default") for each in (row, column)])
+    both = header_text(spec, GPU, [ExportEntry(each, config, None, "default") for each in (row, column)])
+    assert "enum class scale_order { row, column };" in both
+    assert "order: an argument, scale_order::row, column" in both
 
 
 # --- compiled by nvcc

@@ -22,8 +22,10 @@ def sgemm() -> KernelSpec:
 
 
 def test_classes_of_sgemm_are_read_off_the_call(sgemm: KernelSpec) -> None:
-    rules = {rule.name: rule for rule in class_rules(sgemm, make_problem(sgemm, 512))}
+    rules = {rule.name: rule for rule in class_rules(sgemm, [make_problem(sgemm, 512)])}
     assert {name: rule.kind for name, rule in rules.items()} == {
+        "trans_a": "fixed",
+        "trans_b": "fixed",
         "align_a": "alignment",
         "align_b": "alignment",
         "align_c": "alignment",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autotune.errors import InputError, nearest_name
 from autotune.exporter.entries import ExportEntry, ExportReport, cover, unique_sizes
+from autotune.exporter.variants import class_rules
 from autotune.gpu import GpuSpec
 from autotune.spec.kernel_spec import KernelSpec
 
@@ -36,9 +37,11 @@ def export(
             key="format",
             nearest=nearest_name(format, FORMATS),
         )
-    chosen = cover(unique_sizes(entries), max_kernels)
-    if not chosen:
+    if not entries:
         raise InputError("there is nothing to export", key="entries")
+    rules = class_rules(spec, [entry.problem for entry in entries])
+    told = [rule.name for rule in rules if rule.kind == "told"]
+    chosen = cover(unique_sizes(entries, told), max_kernels)
     if format == "json":
         from autotune.exporter.json_export import export_json
 

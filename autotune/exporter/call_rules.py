@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.config import Config, Value, value_text
@@ -20,7 +20,9 @@ from autotune.spec.kernel_spec import (
     KernelSpec,
     PitchArgument,
     ScalarArgument,
+    ScratchArgument,
     SizeArgument,
+    StrideArgument,
 )
 
 CXX_TYPES = {
@@ -41,7 +43,7 @@ CXX_TYPES = {
 TYPE_HEADERS = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
 _LOCALS = frozenset(
     {"call", "stream", "status", "exact", "distance", "variant", "launch", "function", "grid", "block"}
-    | {"passed", "choice", "kernel"}
+    | {"passed", "choice", "kernel", "workspace", "own"}
 )
 """Names that the exported functions use themselves."""
 
@@ -56,26 +58,61 @@ class CallRules:
 
     @property
     def members(self) -> list[str]:
-        """Sizes, pitches and classes, in the order in which they are computed."""
+        """Sizes, pitches, strides and classes, in the order in which they are computed."""
         told = [rule.name for rule in self.classes if rule.kind != "fixed"]
-        return [cxx_name(name) for name in (*self.spec.problem.sizes, *self._pitches(), *told)]
+        return [cxx_name(name) for name in (*self.spec.problem.sizes, *self._distances(), *told)]
+
+    @property
+    def enumerations(self) -> list[tuple[str, list[str]]]:
+        """Types of the arguments that tell classes, with their values."""
+        return [
+            (self.enumeration(rule), [cxx_name(value_text(value)) for value in rule.served])
+            for rule in self._told
+        ]
+
+    def enumeration(self, rule: ClassRule) -> str:
+        """The type of the argument that tells a class."""
+        return cxx_name(f"{self.spec.name}_{rule.name}")
+
+    @property
+    def declared(self) -> list[tuple[str, str]]:
+        """Type and name of each parameter: told classes, then the kernel's arguments without scratch memory."""
+        told = [(self.enumeration(rule), cxx_name(rule.name)) for rule in self._told]
+        return told + [(_cxx_type(each), cxx_name(each.name)) for each in self._given]
 
     @property
     def parameters(self) -> str:
-        """The kernel's arguments as a parameter list."""
-        return ", ".join(
-            f"{_cxx_type(argument)} {cxx_name(argument.name)}" for argument in self.spec.arguments
-        )
-
-    @property
-    def types(self) -> list[str]:
-        """Their types."""
-        return [_cxx_type(argument) for argument in self.spec.arguments]
+        """The parameter list."""
+        return ", ".join(f"{kind} {name}" for kind, name in self.declared)
 
     @property
     def names(self) -> list[str]:
-        """Their names."""
-        return [cxx_name(argument.name) for argument in self.spec.arguments]
+        """The parameters' names."""
+        return [name for _, name in self.declared]
+
+    @property
+    def types(self) -> list[str]:
+        """Types of all that the kernel gets; `autotune_scratch` stands for what scratch memory is made of."""
+        return [
+            "autotune_scratch*" if isinstance(each, ScratchArgument) else _cxx_type(each)
+            for each in self.spec.arguments
+        ]
+
+    @property
+    def passed(self) -> list[str]:
+        """Names of the variables with what the kernel gets."""
+        return [
+            "workspace" if isinstance(each, ScratchArgument) else cxx_name(each.name)
+            for each in self.spec.arguments
+        ]
+
+    @property
+    def _given(self) -> list[Argument]:
+        return [each for each in self.spec.arguments if not isinstance(each, ScratchArgument)]
+
+    @property
+    def _told(self) -> list[ClassRule]:
+        return [rule for rule in self.classes if rule.kind == "told"]
 
     @property
     def scalars(self) -> list[str]:
@@ -90,10 +127,20 @@ class CallRules:
 
     def checks(self) -> list[str]:
         """Statements that refuse a call without meaning and fill in the rest of `call`."""
-        lines = [*self._size_checks(), *self._array_checks()]
+        lines = [line for rule in self._told for line in self._told_lines(rule)]
+        lines += [*self._size_checks(), *self._array_checks()]
         for rule in self.classes:
             lines += self._class_lines(rule)
         return lines
+
+    def told_numbers(self, values: Sequence[Value]) -> list[str]:
+        """Values of the told classes as the numbers that stand for them in `call`."""
+        return [self._number(value) for value in values]
+
+    @property
+    def told_members(self) -> list[str]:
+        """The told classes in `call`."""
+        return [cxx_name(rule.name) for rule in self._told]
 
     def condition(self, row: Row, gpu: GpuSpec, config: Config) -> str:
         """When a variant may serve a call."""
@@ -121,24 +168,49 @@ class CallRules:
         )
         return grid, block, _integer(translator, self.spec.launch.smem)
 
-    def _pitches(self) -> list[str]:
-        return list(dict.fromkeys(array.pitch for array in self.spec.arrays if array.pitch))
+    def scratch(self, row: Row, gpu: GpuSpec, config: Config) -> str:
+        """Bytes of scratch memory."""
+        if self.spec.scratch is None:
+            return "0"
+        return _integer(self._row_translator(row, gpu, config), self.spec.scratch.bytes)
+
+    def _distances(self) -> list[str]:
+        arrays = self.spec.arrays
+        pitches = [array.pitch for array in arrays if array.pitch]
+        return list(dict.fromkeys([*pitches, *(array.stride for array in arrays if array.stride)]))
 
     def _size_checks(self) -> list[str]:
-        passed = {a.name for a in self.spec.arguments if isinstance(a, SizeArgument | PitchArgument)}
-        sizes, pitches = self.spec.problem.sizes, self._pitches()
-        for name in (*sizes, *pitches):
+        numbers = (SizeArgument, PitchArgument, StrideArgument)
+        passed = {a.name for a in self.spec.arguments if isinstance(a, numbers)}
+        sizes, distances = self.spec.problem.sizes, self._distances()
+        for name in (*sizes, *distances):
             if name not in passed:
                 rule = f"an export chooses by {name!r}, so it has to be an argument of the kernel"
                 raise InputError(rule, str(self.spec.source_file or ""), "arguments", f"add {name}")
-        lines = [f"call.{cxx_name(name)} = {cxx_name(name)};" for name in (*sizes, *pitches)]
+        lines = [f"call.{cxx_name(name)} = {cxx_name(name)};" for name in (*sizes, *distances)]
         negative = " || ".join(f"call.{cxx_name(name)} < 0" for name in sizes)
         lines.append(f"if ({negative}) return cudaErrorInvalidValue;")
         translator = self._call_translator({})
         for array in self.spec.arrays:
             if array.pitch and array.shape:
-                width = _integer(translator, array.shape[-1])
-                lines.append(f"if (call.{cxx_name(array.pitch)} < {width}) return cudaErrorInvalidValue;")
+                lines += self._distance_checks(array, [_integer(translator, size) for size in array.shape])
+        return lines
+
+    def _distance_checks(self, array: ArrayArgument, shape: list[str]) -> list[str]:
+        pitch = f"call.{cxx_name(array.pitch)}"
+        rows, width = ([shape[-2]] if len(shape) > 1 else ["1"])[0], shape[-1]
+        rule = next((rule for rule in self.classes if rule.name == array.transposed), None)
+        if rule is not None and rule.kind == "told":
+            turned = f"call.{cxx_name(rule.name)} == {self._number('t')}"
+            rows, width = f"({turned} ? {width} : {rows})", f"({turned} ? {rows} : {width})"
+        elif rule is not None and rule.served == ("t",):
+            rows, width = width, rows
+        lines = [f"if ({pitch} < {width}) return cudaErrorInvalidValue;"]
+        if array.stride:
+            stride = f"call.{cxx_name(array.stride)}"
+            # Inputs may be the same matrix again; results may not lie over each other.
+            least = "0" if array.role == "in" else f"({shape[0]} > 1 ? {rows} * {pitch} : 0)"
+            lines.append(f"if ({stride} < {least}) return cudaErrorInvalidValue;")
         return lines
 
     def _array_checks(self) -> list[str]:
@@ -184,6 +256,14 @@ class CallRules:
             case _:
                 return []
 
+    def _told_lines(self, rule: ClassRule) -> list[str]:
+        member, kind, name = f"call.{cxx_name(rule.name)}", self.enumeration(rule), cxx_name(rule.name)
+        steps = [
+            f"{name} == {kind}::{cxx_name(value_text(value))} ? {self._number(value)} : "
+            for value in rule.served
+        ]
+        return [f"{member} = {''.join(steps)}-1;", f"if ({member} == -1) return cudaErrorInvalidValue;"]
+
     def _number(self, value: Value) -> str:
         """A class value as the number that stands for it in `call`."""
         match value:
@@ -199,18 +279,19 @@ class CallRules:
     def _call_translator(self, earlier: Mapping[str, ClassRule]) -> Translator:
         runtime = {
             name: Code(f"call.{cxx_name(name)}", "int")
-            for name in (*self.spec.problem.sizes, *self._pitches())
+            for name in (*self.spec.problem.sizes, *self._distances())
         }
-        for name, rule in earlier.items():
+        for name, rule in {**{rule.name: rule for rule in self._told}, **earlier}.items():
             kind = "string" if isinstance(rule.problem_class.values[0], str) else "int"
             runtime[name] = Code(f"call.{cxx_name(name)}", kind)
-        return Translator({}, runtime, self.strings)
+        fixed = {rule.name: rule.served[0] for rule in self.classes if rule.kind == "fixed"}
+        return Translator(fixed, runtime, self.strings)
 
     def _row_translator(self, row: Row, gpu: GpuSpec, config: Config) -> Translator:
         known = config_names(self.spec, gpu, config, row.problem)
         runtime = {
             name: Code(f"call.{cxx_name(name)}", "int")
-            for name in (*self.spec.problem.sizes, *self._pitches())
+            for name in (*self.spec.problem.sizes, *self._distances())
         }
         return Translator(known, runtime, self.strings)
 
@@ -228,6 +309,8 @@ def _cxx_type(argument: Argument) -> str:
             return f"{'const ' if role == 'in' else ''}{_scalar_type(dtype)}*"
         case ScalarArgument(dtype=dtype):
             return _scalar_type(dtype)
+        case StrideArgument():
+            return "long long"
         case _:
             return "int"
 

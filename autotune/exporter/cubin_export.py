@@ -20,11 +20,18 @@ from autotune.errors import InputError, StageFailure
 from autotune.exporter.call_rules import cxx_name
 from autotune.exporter.entries import OTHER_SIZES, ExportEntry, ExportReport
 from autotune.exporter.json_export import entry_json, plain
-from autotune.exporter.variants import Row, class_rules, compiled_rows
+from autotune.exporter.variants import Row, class_rules, compiled_rows, told
 from autotune.gpu import GpuSpec
 from autotune.launch import plan_launch
 from autotune.render import kernel_hash
-from autotune.spec.kernel_spec import Argument, ArrayArgument, KernelSpec, ScalarArgument
+from autotune.spec.kernel_spec import (
+    Argument,
+    ArrayArgument,
+    KernelSpec,
+    ScalarArgument,
+    ScratchArgument,
+    StrideArgument,
+)
 
 FORMAT = "autotune-cubins/1"
 """Raised whenever the meaning of a key in `meta.json` changes."""
@@ -39,13 +46,16 @@ def export_cubins(spec: KernelSpec, gpu: GpuSpec, entries: Sequence[ExportEntry]
     """
     _check_target(path)
     configs = list(dict.fromkeys(entry.config for entry in entries))
+    rules = class_rules(spec, [entry.problem for entry in entries])
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=_parent(path)) as temporary:
         folder = Path(temporary) / path.name
         folder.mkdir()
         kernels = []
         for number, config in enumerate(configs):
             entry = next(entry for entry in entries if entry.config == config)
-            rows = compiled_rows(spec, gpu, entry.problem, config)
+            own = [told(rules, each.problem) for each in entries if each.config == config]
+            combinations = list(dict.fromkeys(own))
+            rows = compiled_rows(spec, gpu, entry.problem, config, rules=rules, combinations=combinations)
             variants = [
                 _write_variant(spec, gpu, entry, row, folder, f"{number}_{i}") for i, row in enumerate(rows)
             ]
@@ -58,7 +68,7 @@ def export_cubins(spec: KernelSpec, gpu: GpuSpec, entries: Sequence[ExportEntry]
             "gpu": {"table": gpu.table, "name": gpu.name, "arch": gpu.arch},
             "arguments": [_argument(argument) for argument in spec.arguments],
             "grid": [expression.text for expression in spec.launch.grid],
-            "classes": {rule.name: rule.kind for rule in class_rules(spec, entries[0].problem)},
+            "classes": {rule.name: rule.kind for rule in rules},
             "other_sizes": OTHER_SIZES,
             "kernels": kernels,
             "entries": [
@@ -99,6 +109,7 @@ def _write_variant(
         "variants": plain(dict(row.variants)),
         "block": list(launch.block),
         "dynamic_smem_bytes": launch.dynamic_smem_bytes,
+        **({"scratch_bytes": spec.scratch.bytes.text} if spec.scratch else {}),
         "registers": kernel.resources.registers,
     }
 
@@ -109,6 +120,11 @@ def _argument(argument: Argument) -> dict[str, str]:
             return {"name": name, "kind": role, "dtype": dtype}
         case ScalarArgument(name=name, dtype=dtype):
             return {"name": name, "kind": "scalar", "dtype": dtype}
+        case ScratchArgument(name=name):
+            # Zero when a launch starts and left zero by it; a null pointer where `scratch_bytes` gives 0.
+            return {"name": name, "kind": "scratch", "dtype": "pointer"}
+        case StrideArgument(name=name):
+            return {"name": name, "kind": "stride", "dtype": "int64"}
         case _:
             return {
                 "name": argument.name,

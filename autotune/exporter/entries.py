@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.config import Config
+from autotune.config import Config, value_text
 from autotune.errors import InputError
 from autotune.problem import Problem, octaves
 from autotune.problems import flops
@@ -81,19 +81,24 @@ class ExportReport:
     """Size of the file, or of all files of the folder."""
 
 
-def unique_sizes(entries: Sequence[ExportEntry]) -> list[ExportEntry]:
+def unique_sizes(entries: Sequence[ExportEntry], told: Sequence[str] = ()) -> list[ExportEntry]:
     """One entry for each combination of sizes, ordered by sizes; measured ones win, then the faster, then
     the first.
 
-    A dispatcher decides by the sizes; alignment and other classes are left to the variants of the kernel.
+    A dispatcher decides by the sizes and by the classes that a call has to tell; alignment and other classes are left
+    to the variants of the kernel.
     """
-    chosen: dict[tuple[int, ...], ExportEntry] = {}
+    chosen: dict[tuple[tuple[int, ...], tuple[str, ...]], ExportEntry] = {}
     for entry in entries:
-        sizes = tuple(size for _, size in entry.problem.sizes)
-        rival = chosen.get(sizes)
+        classes = dict(entry.problem.classes)
+        key = (
+            tuple(size for _, size in entry.problem.sizes),
+            tuple(value_text(classes[name]) for name in told),
+        )
+        rival = chosen.get(key)
         if rival is None or _rank(entry) < _rank(rival):
-            chosen[sizes] = entry
-    return [chosen[sizes] for sizes in sorted(chosen)]
+            chosen[key] = entry
+    return [chosen[key] for key in sorted(chosen)]
 
 
 def cover(entries: Sequence[ExportEntry], most: int | None) -> list[ExportEntry]:

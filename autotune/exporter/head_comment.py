@@ -42,6 +42,7 @@ def head_comment(
     lines += [
         "    All names lie in that namespace, with internal linkage: include the file as often as you like.",
         f"    `autotune::{scope}::{name}_choose(...)`, without the stream, says what a call would run.",
+        *_workspace(spec, name),
         "",
         "Figures",
         "",
@@ -72,6 +73,15 @@ def head_comment(
         "Apache-2.0; a kernel from a template of yours stays under your terms.",
     ]
     return [line.rstrip() for line in lines]
+
+
+def _workspace(spec: KernelSpec, name: str) -> list[str]:
+    if spec.scratch is None:
+        return []
+    return [
+        f"    A last argument may be device memory of `{name}_workspace_bytes(...)` bytes, zeroed once, for one",
+        "    launch at a time; without it, a call that needs some takes it from the stream.",
+    ]
 
 
 def _warning(entries: Sequence[ExportEntry]) -> list[str]:
@@ -124,6 +134,11 @@ def _class_lines(rules: CallRules, example: ExportEntry) -> list[str]:
                 lines.append(f"{rule.name}: {pinned}, else {value_text(rule.rest)}.")
             case "computed":
                 lines.append(f"{rule.name}: {rule.problem_class.default.text}.")
+            case "told":
+                lines.append(
+                    f"{rule.name}: an argument, {rules.enumeration(rule)}::{_listed(rule.served)}; a kernel is chosen "
+                    "among those tuned for its value."
+                )
             case _:
                 lines.append(
                     f"{rule.name}: {value_text(dict(example.problem.classes)[rule.name])} in this header."

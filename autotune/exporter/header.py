@@ -12,14 +12,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.config import Config, value_text
+from autotune.config import Config
 from autotune.errors import InputError
 from autotune.exporter.call_rules import CallRules, cxx_name
+from autotune.exporter.column_major import column_major
 from autotune.exporter.cxx import HELPERS, Strings
 from autotune.exporter.embed import Embedded, embed, identifiers, shielded_names, without_comments
 from autotune.exporter.entries import FAR, ExportEntry, ExportReport
 from autotune.exporter.head_comment import head_comment
-from autotune.exporter.variants import Row, class_rules, compiled_rows
+from autotune.exporter.variants import Row, all_told, class_rules, compiled_rows, told
 from autotune.exporter.write import write_atomically
 from autotune.gpu import GpuSpec
 from autotune.render import render_layout
@@ -56,6 +57,7 @@ class RowCode:
     grid: list[str]
     block: list[str]
     smem: str
+    scratch: str
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class TableRow:
 
     sizes: tuple[int, ...]
     logarithms: list[str]
+    told: list[str]
     kernel: int
 
 
@@ -101,16 +104,30 @@ def export_header(
 def header_text(
     spec: KernelSpec, gpu: GpuSpec, entries: Sequence[ExportEntry], fallback: ExportEntry | None = None
 ) -> str:
-    """The text of the header."""
-    _check_fixed_classes(spec, entries)
+    """The text of the header.
+
+    Where the entries' problems differ in a class that a call does not show, the functions get an argument for it.
+    """
+    if not entries:
+        raise InputError("there is nothing to export", key="entries")
     name, scope = cxx_name(spec.name), cxx_name(f"{spec.name}_{gpu.table}")
-    rules = CallRules(spec, class_rules(spec, entries[0].problem), Strings())
+    classes = class_rules(spec, [entry.problem for entry in entries])
+    rules = CallRules(spec, classes, Strings())
     far = fallback if fallback and fallback.config not in {entry.config for entry in entries} else None
     configs = list(dict.fromkeys(entry.config for entry in entries))
     tuned = [next(entry for entry in entries if entry.config == config) for config in configs]
-    chosen = [(entry, compiled_rows(spec, gpu, entry.problem, entry.config)) for entry in tuned]
+    chosen = []
+    for entry in tuned:
+        own = [told(classes, each.problem) for each in entries if each.config == entry.config]
+        every = fallback is not None and fallback.config == entry.config
+        combinations = all_told(classes) if every else list(dict.fromkeys(own))
+        rows = compiled_rows(spec, gpu, entry.problem, entry.config, rules=classes, combinations=combinations)
+        chosen.append((entry, rows))
     if far:
-        chosen.append((far, compiled_rows(spec, gpu, far.problem, far.config, guarded_only=True)))
+        every_told = all_told(classes)
+        rows = compiled_rows(spec, gpu, far.problem, far.config, True, classes, every_told)
+        chosen.append((far, rows))
+    default = len(configs) if far else configs.index(fallback.config) if fallback else None
 
     digest = hashlib.sha256()
     for entry, rows in chosen:
@@ -141,21 +158,26 @@ def header_text(
         "types": rules.types,
         "parameters": rules.parameters,
         "arguments": ", ".join(rules.names),
-        "passed": ", ".join(f"const_cast<void*>(static_cast<const void*>(&{each}))" for each in rules.names),
+        "enumerations": rules.enumerations,
+        "told": rules.told_members,
+        "scratch": spec.scratch is not None,
+        "column_major": column_major(rules),
+        "passed": ", ".join(f"const_cast<void*>(static_cast<const void*>(&{each}))" for each in rules.passed),
         "scalars": rules.scalars,
         "checks": rules.checks(),
         "sizes": [cxx_name(size) for size in spec.problem.sizes],
-        "table": [_table_row(entry, configs) for entry in entries],
+        "table": [_table_row(entry, configs, rules) for entry in entries],
         "kernels": kernels,
         "bodies": list(bodies.values()),
         "variant_count": sum(len(kernel.rows) for kernel in kernels),
         "far": repr(FAR),
         "far_kernel": len(configs) if far else None,
+        "default_kernel": default,
         "static_limit": gpu.smem_static_limit_bytes,
     }
     system = [header for body in bodies.values() for header in body.embedded.system_includes]
     includes = ["cuda_runtime.h", *rules.type_headers, *system, "atomic", "cmath"]
-    own = {
+    used = {
         *spec.parameter_names,
         *spec.derived,
         *spec.variants,
@@ -163,7 +185,7 @@ def header_text(
         *rules.names,
         *_COMMON_MACROS,
     }
-    first_shield = shielded_names(map(cxx_name, own))
+    first_shield = shielded_names(map(cxx_name, used))
     defined = {macro for body in bodies.values() for macro in body.macros}
     nothing: list[str] = []
     bare = render_layout(
@@ -209,28 +231,18 @@ def _body(bodies: dict[str, Body], row: Row, scope: str, tag: str, kernel: int) 
 def _row_code(number: int, row: Row, body: Body, rules: CallRules, gpu: GpuSpec, config: Config) -> RowCode:
     grid, block, smem = rules.launch(row, gpu, config)
     function = f"{body.scope}::{body.embedded.entry}"
-    return RowCode(number, row.label, rules.condition(row, gpu, config), function, grid, block, smem)
+    scratch = rules.scratch(row, gpu, config)
+    return RowCode(number, row.label, rules.condition(row, gpu, config), function, grid, block, smem, scratch)
 
 
-def _table_row(entry: ExportEntry, configs: Sequence[Config]) -> TableRow:
+def _table_row(entry: ExportEntry, configs: Sequence[Config], rules: CallRules) -> TableRow:
     sizes = tuple(size for _, size in entry.problem.sizes)
-    return TableRow(sizes, [repr(math.log2(max(size, 1))) for size in sizes], configs.index(entry.config))
+    logarithms = [repr(math.log2(max(size, 1))) for size in sizes]
+    numbers = rules.told_numbers(told(rules.classes, entry.problem))
+    return TableRow(sizes, logarithms, numbers, configs.index(entry.config))
 
 
 def _summary(spec: KernelSpec) -> str:
     if spec.reference == "matmul" and spec.name == "sgemm":
         return "C[M, N] = alpha * A[M, K] * B[K, N] + beta * C, row-major; C is not read where beta is zero."
     return f"The kernel `{spec.name}`, with its arguments in the order of its specification."
-
-
-def _check_fixed_classes(spec: KernelSpec, entries: Sequence[ExportEntry]) -> None:
-    if not entries:
-        raise InputError("there is nothing to export", key="entries")
-    for rule in class_rules(spec, entries[0].problem):
-        values = {value_text(dict(entry.problem.classes)[rule.name]) for entry in entries}
-        if rule.kind == "fixed" and len(values) > 1:
-            text = (
-                f"a call does not show the class {rule.name!r}, so one header serves one value of it, "
-                f"got {', '.join(sorted(values))}"
-            )
-            raise InputError(text, key=f"classes.{rule.name}", nearest="export each value on its own")

@@ -6,7 +6,8 @@ times:
 
 - alignment classes: three levels, the best there is, that of the tuned problem, and none at all. Code for an
   alignment serves every call that is aligned at least as well.
-- other classes: every value, each served by its own code.
+- other classes that a call shows: every value, each served by its own code. Classes that it does not show (a
+  transposed operand) have one value in an export, or those that it is asked to serve, as further arguments.
 - sizes: every value that a variant takes at a set of probing sizes. A boolean variant whose name begins with
   GUARD is special: code with it true also serves calls where it would be false.
 
@@ -30,7 +31,7 @@ from autotune.render import render
 from autotune.spec.kernel_spec import ArrayArgument, KernelSpec, ProblemClass, ScalarArgument
 
 MAX_ROWS = 12
-"""Combinations compiled for one kernel."""
+"""Combinations compiled for one kernel, for each combination of told classes."""
 _PROBES = (2**12 * 3 * 5 * 7, 1009, 1)
 """Sizes that divide by any usual tile, by none, and less than one; each also doubled (or the like) as a
 cross-check."""
@@ -44,7 +45,7 @@ class ClassRule:
     problem_class: ProblemClass
     kind: str
     """`alignment` (from pointers and pitches), `scalar` (from a scalar argument), `computed` (from the
-    sizes by the spec's own default) or `fixed` (the header serves one value only)."""
+    sizes by the spec's own default), `told` (by an argument of its own) or `fixed` (the header serves one value)."""
     arrays: tuple[ArrayArgument, ...] = ()
     """The arrays whose alignment it is."""
     scalar: str = ""
@@ -53,6 +54,8 @@ class ClassRule:
     """Class values that belong to exactly this value of the scalar."""
     rest: Value = ""
     """The class value for every other value of the scalar."""
+    served: tuple[Value, ...] = ()
+    """The values that a `told` or `fixed` class may have."""
 
     @property
     def name(self) -> str:
@@ -77,22 +80,38 @@ class Row:
         return " ".join(f"{name}={value_text(value)}" for name, value in self.variants) or "only one"
 
 
-def class_rules(spec: KernelSpec, problem: Problem) -> tuple[ClassRule, ...]:
-    """How each problem class is read off a call; `problem` is an example of the kernel's problems."""
-    return tuple(_class_rule(spec, problem, problem_class) for problem_class in spec.problem.classes)
+def class_rules(spec: KernelSpec, problems: Sequence[Problem]) -> tuple[ClassRule, ...]:
+    """How each problem class is read off a call; the problems are those that the export is for."""
+    return tuple(_class_rule(spec, problems, problem_class) for problem_class in spec.problem.classes)
+
+
+def told(rules: Sequence[ClassRule], problem: Problem) -> tuple[Value, ...]:
+    """The problem's values of the classes that a call tells by arguments of their own."""
+    return tuple(dict(problem.classes)[rule.name] for rule in rules if rule.kind == "told")
+
+
+def all_told(rules: Sequence[ClassRule]) -> list[tuple[Value, ...]]:
+    """Every combination of these values."""
+    return list(itertools.product(*(rule.served for rule in rules if rule.kind == "told")))
 
 
 def compiled_rows(
-    spec: KernelSpec, gpu: GpuSpec, tuned: Problem, config: Config, guarded_only: bool = False
+    spec: KernelSpec,
+    gpu: GpuSpec,
+    tuned: Problem,
+    config: Config,
+    guarded_only: bool = False,
+    rules: Sequence[ClassRule] = (),
+    combinations: Sequence[tuple[Value, ...]] = ((),),
 ) -> list[Row]:
     """The variants to compile, in the order in which a call tries them.
 
-    With `guarded_only` the code for unguarded sizes is left out. Raises InputError where the template
-    itself uses the sizes, so that its code would not serve others.
+    With `guarded_only` the code for unguarded sizes is left out; `combinations` are the values of told classes to
+    compile for. Raises InputError where the template itself uses the sizes, so that its code would not serve others.
     """
-    rules = class_rules(spec, tuned)
+    rules = rules or class_rules(spec, [tuned])
     found: dict[tuple[object, ...], Row] = {}
-    for level, classes in _class_choices(rules, tuned):
+    for level, classes in _class_choices(rules, tuned, combinations):
         for sizes in _probe_sizes(tuned):
             problem = Problem(sizes, tuned.dtype, classes)
             names = config_names(spec, gpu, config, problem)
@@ -118,7 +137,7 @@ def compiled_rows(
         or _exact(rules, row.problem.classes) not in guarded
         or not (guarded_only or row.level == 2)
     ]
-    return _bounded(needed, tuned)
+    return _bounded(needed, tuned, MAX_ROWS * len(combinations))
 
 
 def is_guard(name: str, value: Value) -> bool:
@@ -126,20 +145,23 @@ def is_guard(name: str, value: Value) -> bool:
     return name.upper().startswith("GUARD") and value is True
 
 
-def _class_rule(spec: KernelSpec, problem: Problem, problem_class: ProblemClass) -> ClassRule:
+def _class_rule(spec: KernelSpec, problems: Sequence[Problem], problem_class: ProblemClass) -> ClassRule:
+    problem = problems[0]
     name = problem_class.name
     arrays = tuple(array for array in spec.arrays if array.align == name)
     if arrays:
         return ClassRule(problem_class, "alignment", arrays)
     for argument in spec.arguments:
-        if isinstance(argument, ScalarArgument) and name in argument.value.names:
-            told = _told_by_scalar(problem_class, argument, problem)
-            if told:
-                pinned, rest = told
-                return ClassRule(problem_class, "scalar", scalar=argument.name, pinned=pinned, rest=rest)
+        if not isinstance(argument, ScalarArgument) or name not in argument.value.names:
+            continue
+        if shown := _told_by_scalar(problem_class, argument, problem):
+            pinned, rest = shown
+            return ClassRule(problem_class, "scalar", scalar=argument.name, pinned=pinned, rest=rest)
     if problem_class.default.names:
         return ClassRule(problem_class, "computed")
-    return ClassRule(problem_class, "fixed")
+    present = {dict(each.classes)[name] for each in problems}
+    served = tuple(value for value in problem_class.values if value in present)
+    return ClassRule(problem_class, "told" if len(served) > 1 else "fixed", served=served)
 
 
 def _told_by_scalar(
@@ -160,9 +182,10 @@ def _told_by_scalar(
 
 
 def _class_choices(
-    rules: Sequence[ClassRule], tuned: Problem
+    rules: Sequence[ClassRule], tuned: Problem, combinations: Sequence[tuple[Value, ...]]
 ) -> Iterator[tuple[int, tuple[tuple[str, Value], ...]]]:
     own = dict(tuned.classes)
+    named = [rule.name for rule in rules if rule.kind == "told"]
     exact = [rule for rule in rules if rule.kind in ("scalar", "computed")]
     orders = [
         sorted(rule.problem_class.values, key=lambda value, rule=rule: value != own[rule.name])  # type: ignore[misc]
@@ -174,7 +197,8 @@ def _class_choices(
             if rule.kind == "alignment":
                 values = _alignments(rule)
                 chosen[rule.name] = (values[-1], own[rule.name], values[0])[level]
-        for combination in itertools.product(*orders):
+        for values_told, combination in itertools.product(combinations, itertools.product(*orders)):
+            chosen.update(zip(named, values_told, strict=True))
             chosen.update(zip((rule.name for rule in exact), combination, strict=True))
             yield level, tuple((rule.name, chosen[rule.name]) for rule in rules)
 
@@ -189,7 +213,7 @@ def _probe_sizes(tuned: Problem) -> list[tuple[tuple[str, int], ...]]:
 
 def _exact(rules: Sequence[ClassRule], classes: Sequence[tuple[str, Value]]) -> tuple[object, ...]:
     values = dict(classes)
-    return tuple(values[rule.name] for rule in rules if rule.kind in ("scalar", "computed"))
+    return tuple(values[rule.name] for rule in rules if rule.kind in ("scalar", "computed", "told"))
 
 
 def _by_size(spec: KernelSpec, row: Row) -> tuple[object, ...]:
@@ -240,10 +264,10 @@ def _alignments(rule: ClassRule) -> list[int]:
     return sorted(value for value in rule.problem_class.values if isinstance(value, int))
 
 
-def _bounded(rows: Sequence[Row], tuned: Problem) -> list[Row]:
-    if len(rows) <= MAX_ROWS:
+def _bounded(rows: Sequence[Row], tuned: Problem, most: int) -> list[Row]:
+    if len(rows) <= most:
         return list(rows)
     # The tuned problem's own variant and the general ones stay; then as many others as fit.
     ranked = sorted(rows, key=lambda row: (row.problem != tuned, row.level != 2, not _guards(row)))
-    kept: Mapping[int, Row] = {id(row): row for row in ranked[:MAX_ROWS]}
+    kept: Mapping[int, Row] = {id(row): row for row in ranked[:most]}
     return [row for row in rows if id(row) in kept]

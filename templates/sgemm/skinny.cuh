@@ -184,7 +184,7 @@ struct Item {
 };
 
 __device__ __forceinline__ void multiply(int rows, int columns, int depth, const float* __restrict__ a, int lda,
-                                         const float* __restrict__ b, int ldb, Epilogue epilogue, float* workspace) {
+                                         const float* __restrict__ b, int ldb, Epilogue epilogue, float*{{ " workspace" if STREAM > 0 else "" }}) {
   const unsigned small_size = kFewRows ? rows : columns, wide_size = kFewRows ? columns : rows;
   const unsigned tiles_small = small_size / kSmall + (small_size % kSmall != 0);
 {% if STREAM > 0 %}

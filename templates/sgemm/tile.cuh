@@ -84,7 +84,7 @@ __device__ __forceinline__ unsigned long long all_steps(int rows, int columns, u
 
 // The block's share of the product.
 __device__ __forceinline__ void multiply(int rows, int columns, int depth, const float* __restrict__ a, int lda,
-                                         const float* __restrict__ b, int ldb, Epilogue epilogue, float* workspace) {
+                                         const float* __restrict__ b, int ldb, Epilogue epilogue, float*{{ " workspace" if STREAM > 0 else "" }}) {
   constexpr int kTileWarps = (kBlockM / kWarpM) * (kBlockN / kWarpN);
   const int warp = threadIdx.x / 32 % kTileWarps, slice = threadIdx.x / 32 / kTileWarps, lane = threadIdx.x % 32;
 {% if LANES == "z" %}

@@ -461,7 +461,7 @@ __device__ __forceinline__ void store_sums(const float (&sums)[kThreadM][kThread
 
 // The block's share of the product.
 __device__ __forceinline__ void multiply(int rows, int columns, int depth, const float* __restrict__ a, int lda,
-                                         const float* __restrict__ b, int ldb, Epilogue epilogue, float* workspace) {
+                                         const float* __restrict__ b, int ldb, Epilogue epilogue, float*) {
   constexpr int kTileWarps = (kBlockM / kWarpM) * (kBlockN / kWarpN);
   const int warp = threadIdx.x / 32 % kTileWarps, slice = threadIdx.x / 32 / kTileWarps, lane = threadIdx.x % 32;
   // Two rows of lanes interleaved: each half of a warp reads few enough distinct words for one wavefront.

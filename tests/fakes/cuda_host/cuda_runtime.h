@@ -27,12 +27,23 @@ struct Launch {
 inline std::vector<Launch> launches;
 inline std::map<std::pair<const void*, int>, int> allowed;  // shared memory by function and device
 inline int device = 0, attribute_calls = 0;
+inline int streamed = 0, held = 0;  // allocations from a stream in all, and those not given back
 inline bool run = true;
 
 // The one signature that is run here.
-typedef void Sgemm(int, int, int, float, const float*, int, const float*, int, float, float*, int);
+#ifndef FAKE_CUDA_SIGNATURE
+#define FAKE_CUDA_SIGNATURE int, int, int, float, const float*, int, const float*, int, float, float*, int, float*
+#endif
 
-template <class T> T& argument(void** arguments, int i) { return *static_cast<T*>(arguments[i]); }
+template <class... T, std::size_t... I>
+void call(const void* function, void** arguments, std::index_sequence<I...>) {
+    auto* const kernel = reinterpret_cast<void (*)(T...)>(reinterpret_cast<std::uintptr_t>(function));
+    kernel(*static_cast<T*>(arguments[I])...);
+}
+template <class... T>
+void call(const void* function, void** arguments) {
+    call<T...>(function, arguments, std::index_sequence_for<T...>());
+}
 
 }  // namespace fake_cuda
 
@@ -45,19 +56,12 @@ inline cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute,
 }
 inline cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void** arguments, std::size_t smem_bytes,
                                     cudaStream_t) {
-    using fake_cuda::argument;
     if (smem_bytes > 48 * 1024 && fake_cuda::allowed[{function, fake_cuda::device}] < static_cast<int>(smem_bytes)) {
         return cudaErrorInvalidValue;
     }
     fake_cuda::launches.push_back({function, grid, block, smem_bytes});
     if (!fake_cuda::run) return cudaSuccess;
-    auto* const kernel = reinterpret_cast<fake_cuda::Sgemm*>(reinterpret_cast<std::uintptr_t>(function));
-    autotune_host::run_grid(grid, block, smem_bytes, [&] {
-        kernel(argument<int>(arguments, 0), argument<int>(arguments, 1), argument<int>(arguments, 2),
-               argument<float>(arguments, 3), argument<const float*>(arguments, 4), argument<int>(arguments, 5),
-               argument<const float*>(arguments, 6), argument<int>(arguments, 7), argument<float>(arguments, 8),
-               argument<float*>(arguments, 9), argument<int>(arguments, 10));
-    });
+    autotune_host::run_grid(grid, block, smem_bytes, [&] { fake_cuda::call<FAKE_CUDA_SIGNATURE>(function, arguments); });
     return cudaSuccess;
 }
 
@@ -65,6 +69,16 @@ inline cudaError_t cudaMalloc(void** memory, std::size_t bytes) {
     return posix_memalign(memory, 256, bytes + 1) ? cudaErrorInvalidValue : cudaSuccess;
 }
 inline cudaError_t cudaFree(void* memory) { return std::free(memory), cudaSuccess; }
+// Memory of a stream is dirty when it comes, and counted.
+inline cudaError_t cudaMallocAsync(void** memory, std::size_t bytes, cudaStream_t) {
+    const cudaError_t status = cudaMalloc(memory, bytes);
+    if (status == cudaSuccess) std::memset(*memory, 0x5a, bytes), ++fake_cuda::streamed, ++fake_cuda::held;
+    return status;
+}
+inline cudaError_t cudaFreeAsync(void* memory, cudaStream_t) { return --fake_cuda::held, cudaFree(memory); }
+inline cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t) {
+    return std::memset(memory, value, bytes), cudaSuccess;
+}
 inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
     return std::memcpy(to, from, bytes), cudaSuccess;
 }
