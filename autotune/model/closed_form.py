@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -261,14 +262,15 @@ def _shared_wavefronts(spec: KernelSpec, columns: Columns, costs: Mapping[str, A
 
 
 def _access_wavefronts(access: SharedAccess, columns: Columns, rows: int) -> Array:
-    """The access's wavefronts in each row; each of the few combinations of its names is simulated once."""
+    """The access's wavefronts in each row; each combination of its names is simulated once."""
     used = sorted((access.address.names | access.width.names) - {"lane"})
     keys = list(zip(*(_listed(columns[name], rows) for name in used), strict=True)) or [()] * rows
-    counts: dict[tuple[Value, ...], int] = {}
-    for key in keys:
-        if key not in counts:
-            counts[key] = wavefronts(access, dict(zip(used, key, strict=True)))
-    return np.array([counts[key] for key in keys], dtype=float)
+    return np.array([_simulated(access, tuple(zip(used, key, strict=True))) for key in keys], dtype=float)
+
+
+@lru_cache(maxsize=2**17)
+def _simulated(access: SharedAccess, names: tuple[tuple[str, Value], ...]) -> int:
+    return wavefronts(access, dict(names))
 
 
 def _cost(spec: KernelSpec, name: str, columns: Columns, rows: int, default: float) -> Array:

@@ -1,0 +1,94 @@
+"""Numbers that describe a configuration on a problem, mostly logarithms, for the learnt correction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from autotune.columns import Array
+from autotune.config import Value
+from autotune.model.closed_form import Prepared
+from autotune.model.constants import Constants
+from autotune.model.terms import StepTerms
+from autotune.problem import Problem
+from autotune.spec.kernel_spec import KernelSpec
+
+NEGLIGIBLE = -5.0
+"""Binary logarithms of shares below this are taken for it."""
+
+
+def describe(
+    spec: KernelSpec, problem: Problem, prepared: Prepared, constants: Constants
+) -> dict[str, Array]:
+    """A column for each feature, the same names for every problem and GPU."""
+    rows = len(prepared.terms)
+    found: dict[str, Array] = {}
+    for parameter in spec.parameters:
+        if len(parameter.values) > 1:
+            found |= _value_columns(parameter.name, parameter.values, prepared.columns, rows)
+    for name in [*spec.derived, *spec.variants]:
+        column = _full(prepared.columns[name], rows)
+        if column.dtype.kind in "bif":
+            found[name] = _logs(column)
+    for name, size in problem.sizes:
+        found[f"size {name}"] = np.full(rows, np.log2(max(size, 1)))
+    for kind in spec.problem.classes:
+        if len(kind.values) > 1:
+            found |= _value_columns(kind.name, kind.values, prepared.columns, rows)
+    return found | _state(prepared, constants)
+
+
+def _state(prepared: Prepared, constants: Constants) -> dict[str, Array]:
+    """How the grid fills the GPU, what a block takes, and what bounds the time by the closed form."""
+    use, terms = prepared.use, prepared.terms
+    blocks = np.maximum(terms.blocks, 1)
+    found = {
+        "log blocks": np.log2(blocks),
+        "log blocks per SM": np.log2(use.blocks_per_sm),
+        "log threads": np.log2(np.maximum(use.threads, 1)),
+        "log registers": np.log2(np.maximum(use.registers, 1)),
+        "log spills": np.log2(1 + use.spill_bytes),
+        "log time": np.log2(terms.time_ms(constants)),
+    }
+    if isinstance(terms, StepTerms):
+        slots = terms.sm_count * use.blocks_per_sm
+        waves = blocks / slots
+        found |= {
+            "log waves": np.log2(waves),
+            "log waves begun": np.log2(np.ceil(waves)),
+            "log blocks on the fullest SM": np.log2(np.ceil(blocks / terms.sm_count)),
+            "log steps": np.log2(np.maximum(terms.steps, 1)),
+            "log output": np.log2(1 + terms.output_bytes),
+        }
+    parts = terms.parts(constants)
+    largest = np.maximum(np.max(list(parts.values()), axis=0), 1e-30)
+    for name, part in parts.items():
+        found[f"share of {name}"] = np.maximum(np.log2(np.maximum(part, 1e-30) / largest), NEGLIGIBLE)
+    return found
+
+
+def _value_columns(
+    name: str, values: tuple[Value, ...], columns: Mapping[str, Array | Value], rows: int
+) -> dict[str, Array]:
+    """One column for numbers, one for each but the first of other values."""
+    column = _full(columns[name], rows)
+    if all(isinstance(value, int | float) for value in values) and column.dtype.kind in "bif":
+        return {name: _logs(column)}
+    listed = column.tolist()
+    return {f"{name}={value}": np.array([float(one == value) for one in listed]) for value in values[1:]}
+
+
+def _logs(column: Array) -> Array:
+    """Numbers on a logarithmic scale; with a unit added, since many are 0 for "none"."""
+    numbers = column.astype(float)
+    return np.asarray(np.sign(numbers) * np.log2(1 + np.abs(numbers)))
+
+
+def _full(column: Array | Value, rows: int) -> Array:
+    if isinstance(column, np.ndarray) and column.ndim:
+        return column
+    value = column.item() if isinstance(column, np.ndarray) else column
+    array = np.empty(rows, dtype=object)
+    array[:] = [value] * rows
+    return array.astype(type(value)) if isinstance(value, bool | int | float) else array

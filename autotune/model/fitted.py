@@ -1,0 +1,172 @@
+"""The closed form with fitted constants, a regression on what it misses, and what is peculiar to each configuration."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autotune.columns import Array
+from autotune.config import Config
+from autotune.gpu import GpuSpec
+from autotune.model.calibrate import calibrated
+from autotune.model.closed_form import prepare
+from autotune.model.constants import Constants
+from autotune.model.features import describe
+from autotune.model.ground import Ground, waves
+from autotune.model.measurements import Place
+from autotune.model.regression import Regression, fit_regression
+from autotune.model.residuals import Shares, expected, settled
+from autotune.model.terms import joined, taken
+from autotune.problem import Problem
+from autotune.records import Resources, TrialRecord
+from autotune.spec.kernel_spec import KernelSpec
+
+LEAST_TIMES = 20
+"""From fewer times nothing is learnt."""
+CALIBRATED_ON = 3000
+"""Times that constants are fitted to; of more, as many evenly spaced ones."""
+NEAREST_PLACES = 24
+"""A configuration's own part comes from so many places."""
+SETTLING_TIMES = 10.0
+"""A place's level counts half where it rests on this many times."""
+FADE = 3.0
+"""Octaves from the nearest place over which what the regression says is halved."""
+SPREAD_LIMIT = 1.5
+"""The learnt parts together change a time by no more, as a logarithm."""
+
+
+@dataclass(frozen=True)
+class FittedModel:
+    """Predicts times of a kernel on a GPU; without measurements it is the closed form."""
+
+    ground: Ground
+    constants: Constants
+    regression: Regression | None = None
+    """None where too little is recorded."""
+    left: Array | None = None
+    """[configs, places]: what is left of the logarithms, as a multiple of `unit`."""
+    levels: Array | None = None
+    """[places]: mean of what is left there."""
+    unit: float = 1.0
+    fill: Array | None = None
+    shares: Shares = field(default_factory=Shares)
+
+    @classmethod
+    def fit(cls, records: Iterable[TrialRecord], spec: KernelSpec, gpu: GpuSpec) -> FittedModel:
+        """A model from all that records tell of the kernel, on this GPU and on others."""
+        return cls.on(Ground.of(records, spec, gpu))
+
+    @classmethod
+    def on(cls, ground: Ground) -> FittedModel:
+        """A model from prepared measurements."""
+        if ground.measured.count < LEAST_TIMES:
+            return cls(ground, Constants())
+        constants = _constants(ground)
+        features, missed, of_place = [], [], []
+        for number, prepared in enumerate(ground.prepared):
+            problem = ground.measured.places[number].problem
+            features.append(describe(ground.spec, problem, prepared, constants))
+            missed.append(ground.log_ms(number) - np.log(prepared.terms.time_ms(constants)))
+            of_place += [number] * len(missed[-1])
+        columns = {name: np.concatenate([one[name] for one in features]) for name in features[0]}
+        regression = fit_regression(columns, np.concatenate(missed), np.array(of_place))
+        left = np.full(ground.measured.log_ms.shape, np.nan)
+        levels = np.zeros(len(missed))
+        for number, one in enumerate(features):
+            said = regression.expect(one) if regression else 0.0
+            over = missed[number] - said
+            levels[number] = over.mean() * len(over) / (len(over) + SETTLING_TIMES)
+            left[ground.measured.rows(number), number] = over - levels[number]
+        unit = float(np.nanstd(left)) + 1e-9
+        left, fill = left / unit, ground.fill()
+        most = np.argsort(-np.isfinite(left).sum(axis=0), kind="stable")[:NEAREST_PLACES]
+        places = [ground.measured.places[number] for number in most]
+        apart = np.array([[one.apart(other) for other in places] for one in places])
+        shares = settled(left[:, most], apart, fill[:, most])
+        return cls(ground, constants, regression, left, levels, unit, fill, shares)
+
+    @property
+    def learnt(self) -> bool:
+        """Whether there were measurements enough to learn from."""
+        return self.left is not None
+
+    def place(self, problem: Problem, protocol: str | None = None) -> Place:
+        """Where a prediction is made: this GPU, the kernel as measured last, the usual protocol."""
+        places = self.ground.measured.places
+        if not places:
+            return Place(self.ground.gpu, problem, "", protocol or "")
+        usual = Counter(place.protocol for place in places).most_common(1)[0][0]
+        return Place(self.ground.gpu, problem, places[-1].kernel_hash, protocol or usual)
+
+    def predict(
+        self,
+        problem: Problem,
+        configs: Sequence[Config],
+        resources: Sequence[Resources | None] | None = None,
+        protocol: str | None = None,
+    ) -> list[float]:
+        """Times in ms of legal configs; resources not given are those recorded for the config, else estimated."""
+        if not configs:
+            return []
+        place = self.place(problem, protocol)
+        known = self.ground.measured.resources_of(configs, place.gpu)
+        given = resources or [None] * len(configs)
+        filled = [one or other for one, other in zip(given, known, strict=True)]
+        prepared = prepare(self.ground.spec, place.gpu, problem, configs, filled)
+        base_ms = prepared.terms.time_ms(self.constants)
+        if not self.learnt:
+            return [float(one) for one in base_ms]
+        features = describe(self.ground.spec, problem, prepared, self.constants)
+        learnt = self.regression.expect(features) if self.regression else np.zeros(len(configs))
+        learnt = (
+            learnt * 2 ** (-self.ground.apart(place).min() / FADE)
+            + self._level(place)
+            + self._own(place, configs, waves(prepared, place))
+        )
+        return [float(one) for one in base_ms * np.exp(np.clip(learnt, -SPREAD_LIMIT, SPREAD_LIMIT))]
+
+    def _level(self, place: Place) -> float:
+        """What is left at the places around."""
+        assert self.levels is not None
+        near = np.exp(-self.ground.apart(place))
+        # One more place that says 0, an octave away.
+        return float((near * self.levels).sum() / (near.sum() + np.exp(-1)))
+
+    def _own(self, place: Place, configs: Sequence[Config], fill: Array) -> Array:
+        """What is left of each configuration's times at its other places."""
+        assert self.left is not None
+        assert self.fill is not None
+        measured = self.ground.measured
+        order = {config: row for row, config in enumerate(measured.configs)}
+        result = np.zeros(len(configs))
+        seen = np.array([at for at, config in enumerate(configs) if config in order], dtype=np.intp)
+        if not len(seen):
+            return result
+        rows = np.array([order[configs[at]] for at in seen])
+        away = self.ground.apart(place)
+        near = np.argsort(away, kind="stable")[:NEAREST_PLACES]
+        between = np.array(
+            [[measured.places[one].apart(measured.places[other]) for other in near] for one in near]
+        )
+        left, filled = self.left[np.ix_(rows, near)], self.fill[np.ix_(rows, near)]
+        result[seen] = self.unit * expected(left, between, filled, away[near], fill[seen], self.shares)
+        return result
+
+
+def _constants(ground: Ground) -> Constants:
+    """Fitted on this GPU's times where there are enough, else on all."""
+    own = [
+        number
+        for number, place in enumerate(ground.measured.places)
+        if place.gpu.identity.key == ground.gpu.identity.key
+    ]
+    if sum(len(ground.log_ms(number)) for number in own) < LEAST_TIMES:
+        own = list(range(len(ground.prepared)))
+    terms = joined([ground.prepared[number].terms for number in own])
+    log_ms = np.concatenate([ground.log_ms(number) for number in own])
+    step = max(1, -(-len(log_ms) // CALIBRATED_ON))
+    rows = np.arange(0, len(log_ms), step)
+    return calibrated(taken(terms, rows), log_ms[rows])

@@ -1,0 +1,120 @@
+"""How good the model is at places it was not shown: rank correlation, and what its first choices lose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autotune.columns import Array
+from autotune.model.fitted import FittedModel
+from autotune.model.ground import Ground
+
+FIRST = (1, 10, 20)
+"""Of how many first choices the best is looked at."""
+LEAST_CONFIGS = 10
+"""A place with fewer times is not held out: ranks among a few say nothing."""
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The model at one place, fitted without it."""
+
+    gpu: str
+    """Name of the GPU's table."""
+    size: str
+    classes: str
+    configs: int
+    """How many were ranked."""
+    spearman: float
+    loss: dict[int, float]
+    """By number of first choices: how much slower the best of them is than the best of all, 0 for none."""
+    error: float
+    """Median of |log(predicted / measured)|."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The model and its closed form on recorded data."""
+
+    by_size: tuple[HeldOut, ...]
+    """Fitted without any time at the sizes held out."""
+    by_gpu: tuple[HeldOut, ...]
+    """Fitted without any time of the GPU held out; empty where there is one GPU."""
+    closed_form: tuple[HeldOut, ...]
+    """The closed form with its default constants at the same places, which were never held from it."""
+
+
+def evaluate(ground: Ground, on_place: Callable[[HeldOut], None] | None = None) -> Evaluation:
+    """Holds out every size in turn, then every GPU in turn; `on_place` hears of each as it is done."""
+    places = ground.measured.places
+
+    def held_out(groups: Sequence[str]) -> list[HeldOut]:
+        found = []
+        for group in dict.fromkeys(groups):
+            rest = [number for number, other in enumerate(groups) if other != group]
+            asked = [number for number, other in enumerate(groups) if other == group]
+            asked = [number for number in asked if len(ground.log_ms(number)) >= LEAST_CONFIGS]
+            if not rest or not asked:
+                continue
+            for number in asked:
+                model = FittedModel.on(_without(ground, rest, number))
+                found.append(_at(ground, number, model))
+                if on_place:
+                    on_place(found[-1])
+        return found
+
+    by_size = held_out([place.problem.label for place in places])
+    gpus = [place.gpu.table for place in places]
+    by_gpu = held_out(gpus) if len(set(gpus)) > 1 else []
+    closed = [
+        _at(ground, number, FittedModel.on(_without(ground, [], number)))
+        for number in range(len(places))
+        if len(ground.log_ms(number)) >= LEAST_CONFIGS
+    ]
+    return Evaluation(tuple(by_size), tuple(by_gpu), tuple(closed))
+
+
+def spearman(one: Array, other: Array) -> float:
+    """Rank correlation, equals sharing their mean rank; not a number where a side is constant."""
+    a, b = _ranks(one), _ranks(other)
+    a, b = a - a.mean(), b - b.mean()
+    scale = np.sqrt((a**2).sum() * (b**2).sum())
+    return float((a * b).sum() / scale) if scale else float("nan")
+
+
+def losses(predicted: Array, measured: Array) -> dict[int, float]:
+    """How much slower than the best of all the best of the first choices is, by their number."""
+    order = np.argsort(predicted, kind="stable")
+    best = measured.min()
+    return {first: float(measured[order[:first]].min() / best - 1) for first in FIRST}
+
+
+def _without(ground: Ground, rest: Sequence[int], asked: int) -> Ground:
+    """What is left, asked about the GPU of the place held out; registers are known from compiling, not from running."""
+    kept = ground.keeping(rest)
+    return Ground(ground.spec, ground.measured.places[asked].gpu, kept.measured, kept.prepared)
+
+
+def _at(ground: Ground, number: int, model: FittedModel) -> HeldOut:
+    place = ground.measured.places[number]
+    configs = [ground.measured.configs[row] for row in ground.measured.rows(number)]
+    resources = ground.measured.resources_of(configs, place.gpu)
+    predicted = np.array(model.predict(place.problem, configs, resources, place.protocol))
+    measured = np.exp(ground.log_ms(number))
+    return HeldOut(
+        gpu=place.gpu.table,
+        size=place.problem.label,
+        classes=",".join(f"{name}={value}" for name, value in place.problem.classes),
+        configs=len(configs),
+        spearman=spearman(predicted, measured),
+        loss=losses(predicted, measured),
+        error=float(np.median(np.abs(np.log(predicted / measured)))),
+    )
+
+
+def _ranks(values: Array) -> Array:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    return np.asarray((ends - (counts - 1) / 2)[inverse])
