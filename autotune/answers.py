@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -53,6 +54,7 @@ def export(
     kernel: str | KernelSpec = "sgemm",
     *,
     format: str = "header",
+    classes: Mapping[str, Value | list[Value]] | None = None,
     max_kernels: int | None = None,
     db: str | Path | None = None,
     folders: Sequence[Path] = (),
@@ -60,7 +62,9 @@ def export(
 ) -> ExportReport:
     """Writes the tuned kernels of the sizes given, or of every size with results, as header, JSON or cubins.
 
-    Raises InputError, and NothingFound where no size is given and none has a result.
+    `classes` names classes other than the default, several values of one in a list: `{"trans_a": ["n", "t"]}` writes a
+    header whose functions are told how A lies. Raises InputError, and NothingFound where no size is given and none has a
+    result.
     """
     from autotune.exporter import export as write
     from autotune.spec.load import load_spec
@@ -70,7 +74,10 @@ def export(
     spec = kernel if isinstance(kernel, KernelSpec) else load_spec(kernel, folders)
     target = find_target(gpu, folders)
     with open_store(db) as store:
-        problems = [as_problem(spec, size) for size in sizes] or _known_problems(store, spec, target, folders)
+        wanted = [
+            as_problem(spec, size, each) for each in _combinations(classes or {}) for size in sizes
+        ] or _known_problems(store, spec, target, folders, classes or {})
+        problems = list({problem.key: problem for problem in wanted}.values())
         if not problems:
             raise NothingFound(
                 f"nothing is known of {spec.name} on {target.gpu.name}: "
@@ -136,9 +143,28 @@ def _baseline(store: Store, record: TrialRecord, folders: Sequence[Path]) -> Tri
     return None
 
 
-def _known_problems(store: Store, spec: KernelSpec, target: Target, folders: Sequence[Path]) -> list[Problem]:
-    """The problems that have results with the present template, own and shipped."""
+def _combinations(classes: Mapping[str, Value | list[Value]]) -> list[dict[str, Value]]:
+    listed = {name: _listed(value) for name, value in classes.items()}
+    return [dict(zip(listed, values, strict=True)) for values in itertools.product(*listed.values())]
+
+
+def _listed(value: Value | list[Value]) -> list[Value]:
+    return value if isinstance(value, list) else [value]
+
+
+def _known_problems(
+    store: Store,
+    spec: KernelSpec,
+    target: Target,
+    folders: Sequence[Path],
+    classes: Mapping[str, Value | list[Value]],
+) -> list[Problem]:
+    """The problems that have results with the present template, own and shipped.
+
+    Of classes that a call of an exported kernel does not show, those with the values asked for, else the default.
+    """
     from autotune.choice.shipped import shipped_records
+    from autotune.exporter.variants import unseen_classes
     from autotune.records import Status
     from autotune.render import kernel_hash
     from autotune.store import RecordQuery
@@ -149,4 +175,10 @@ def _known_problems(store: Store, spec: KernelSpec, target: Target, folders: Seq
     for record in shipped_records(spec.name, device, folders):
         if record.kernel_hash == current and record.outcome.status is Status.OK:
             found.setdefault(record.problem.key, record.problem)
-    return [found[key] for key in sorted(found)]
+    asked = {name: _listed(value) for name, value in classes.items()}
+    wanted = {**unseen_classes(spec), **asked}
+
+    def serves(problem: Problem) -> bool:
+        return all(value in wanted.get(name, [value]) for name, value in problem.classes)
+
+    return [found[key] for key in sorted(found) if serves(found[key])]

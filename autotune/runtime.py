@@ -2,7 +2,9 @@
 
 Arrays are CuPy arrays or anything with DLPack (PyTorch tensors on a GPU). For each combination of shapes,
 leading dimensions, alignments and classes the best known configuration is looked up and compiled once; later
-calls only launch, on CuPy's current stream.
+calls only launch, on CuPy's current stream. A transposed view (`A.T`) is taken as it lies, without a copy.
+
+Kernels that need scratch memory get it zeroed, once for each stream, and leave it zero.
 """
 
 from __future__ import annotations
@@ -22,25 +24,7 @@ from autotune.problem import Problem
 from autotune.problems import make_problem
 from autotune.references import Array
 from autotune.spec.kernel_spec import ArrayArgument, KernelSpec, ScalarArgument
-
-
-@dataclass(frozen=True)
-class View:
-    """What matters of one array argument."""
-
-    shape: tuple[int, ...]
-    pitch: int
-    """Elements from one row to the next."""
-    address: int
-
-    def alignment(self, item_bytes: int, allowed: Sequence[Value]) -> int:
-        """The largest allowed alignment, in elements, that base and rows have; 1 where none does."""
-        fitting = [
-            value
-            for value in allowed
-            if isinstance(value, int) and self.pitch % value == 0 and self.address % (value * item_bytes) == 0
-        ]
-        return max(fitting, default=1)
+from autotune.views import View, view_of
 
 
 @dataclass(frozen=True)
@@ -57,10 +41,21 @@ class TunedKernel:
     """A kernel that picks its best configuration per call; see `load`."""
 
     def __init__(
-        self, spec: KernelSpec, gpu: str = "local", db: str | Path | None = None, folders: Sequence[Path] = ()
+        self,
+        spec: KernelSpec,
+        gpu: str = "local",
+        db: str | Path | None = None,
+        folders: Sequence[Path] = (),
+        classes: Mapping[str, Value] | None = None,
     ) -> None:
-        """Looks at nothing yet: device, database and compiler are used with the first call."""
+        """Looks at nothing yet: device, database and compiler are used with the first call.
+
+        `classes` are those that arrays and scalars do not show. Raises InputError for what the kernel does not have.
+        """
+        make_problem(spec, 1, classes=classes)
         self.spec = spec
+        self._asked = dict(classes or {})
+        self._scratch: dict[tuple[int, int], Any] = {}
         self._gpu = gpu
         self._db = db
         self._folders = tuple(folders)
@@ -100,8 +95,9 @@ class TunedKernel:
             views = self._views(all_arrays, sizes, device.id)
             tuned = self._find(device.id, sizes, views, values)
             if not tuned.launch.empty:
-                launch = _with_values(tuned.launch, {**values, **self._pitches(views)})
-                tuned.start(launch, {name: view.address for name, view in views.items()})
+                launch = _with_values(tuned.launch, {**values, **self._distances(views)})
+                addresses = {name: view.address for name, view in views.items()}
+                tuned.start(launch, {**addresses, **self._scratch_address(launch, device.id, cupy)})
         return out if out is not None else _like(result, arrays[0], cupy)
 
     def config(self, *arrays: Any, **scalars: float) -> Config:
@@ -117,9 +113,10 @@ class TunedKernel:
             return self._find(device.id, sizes, views, self._scalars(scalars)).config
 
     def _device_arrays(self, arrays: Sequence[Any], cupy: Any) -> dict[str, Any]:
-        if len(arrays) != len(self.inputs):
+        named = list(zip(self.inputs, arrays, strict=False))
+        left = [array for array in self.spec.arrays if array.name in self.inputs[len(arrays) :]]
+        if len(arrays) > len(self.inputs) or not all(self._always_empty(array) for array in left):
             raise InputError(f"{self.spec.name} takes {', '.join(self.inputs)}, got {len(arrays)} arrays")
-        named = zip(self.inputs, arrays, strict=True)
         return {name: _device_array(array, name, cupy) for name, array in named}
 
     def _scalars(self, given: Mapping[str, float]) -> dict[str, float]:
@@ -154,10 +151,15 @@ class TunedKernel:
             raise InputError(f"no input's shape gives the size {', '.join(missing)} of {self.spec.name}")
         return sizes
 
+    def _always_empty(self, array: ArrayArgument) -> bool:
+        """Whether these classes leave nothing of an input, as no bias."""
+        return 0 in self._shape(array, dict.fromkeys(self.spec.problem.sizes, 1))
+
     def _shape(self, array: ArrayArgument, sizes: Mapping[str, int]) -> tuple[int, ...]:
         lengths = []
+        names = {**self._plain_classes, **self._asked, **sizes}
         for expression in array.shape:
-            length = expression.evaluate(sizes)
+            length = expression.evaluate(names)
             assert isinstance(length, int)
             lengths.append(length)
         return tuple(lengths)
@@ -173,43 +175,50 @@ class TunedKernel:
             raise InputError(
                 f"all arrays live on one GPU; {array.name} is on {value.device.id}, not {device}"
             )
-        item = int(value.dtype.itemsize)
-        columns = shape[-1] if shape else 1
-        pitch = columns
-        if value.size == 0:
-            return View(shape, max(1, pitch), int(value.data.ptr))
-        contiguous = columns <= 1 or value.strides[-1] == item
-        if len(shape) == 2 and shape[0] > 1 and array.pitch:
-            stride = int(value.strides[0])
-            contiguous = contiguous and stride % item == 0 and stride // item >= columns
-            pitch = stride // item
-        elif not value.flags.c_contiguous:
-            contiguous = False
-        if not contiguous:
-            raise InputError(
-                f"{array.name} must be row-major with contiguous rows, got strides {value.strides}",
-                nearest=f"cupy.ascontiguousarray({array.name})",
-            )
-        return View(shape, max(1, pitch), int(value.data.ptr))
+        return view_of(array, shape, value)
 
     def _views(self, values: Mapping[str, Any], sizes: Mapping[str, int], device: int) -> dict[str, View]:
         return {
-            array.name: self._view(array, values[array.name], sizes, device) for array in self.spec.arrays
+            array.name: self._view(array, values[array.name], sizes, device)
+            if array.name in values
+            else View(self._shape(array, sizes), 1, 0)
+            for array in self.spec.arrays
         }
 
-    def _pitches(self, views: Mapping[str, View]) -> dict[str, float]:
-        return {array.pitch: views[array.name].pitch for array in self.spec.arrays if array.pitch}
+    def _distances(self, views: Mapping[str, View]) -> dict[str, int]:
+        pitches = {array.pitch: views[array.name].pitch for array in self.spec.arrays if array.pitch}
+        return pitches | {
+            array.stride: views[array.name].stride for array in self.spec.arrays if array.stride
+        }
+
+    def _scratch_address(self, launch: LaunchPlan, device: int, cupy: Any) -> dict[str, int]:
+        """Memory of the current stream that is zero, as launches leave it: they follow one another there."""
+        if launch.scratch is None:
+            return {}
+        key = device, int(cupy.cuda.get_current_stream().ptr)
+        memory = self._scratch.get(key)
+        if memory is None or memory.nbytes < launch.scratch.nbytes:
+            memory = self._scratch[key] = cupy.zeros(launch.scratch.nbytes, dtype="uint8")
+        return {launch.scratch.name: int(memory.data.ptr)}
+
+    @cached_property
+    def _plain_classes(self) -> dict[str, Value]:
+        return dict(make_problem(self.spec, 1).classes)
 
     def _classes(self, views: Mapping[str, View], values: Mapping[str, float]) -> dict[str, Value]:
         from autotune.launch import item_bytes
 
         aligned = {array.align: array for array in self.spec.arrays if array.align}
-        classes: dict[str, Value] = {}
+        turned = {array.transposed: array for array in self.spec.arrays if array.transposed}
+        classes: dict[str, Value] = dict(self._asked)
         for problem_class in self.spec.problem.classes:
             if problem_class.name in aligned:
                 array = aligned[problem_class.name]
                 view = views[array.name]
                 classes[problem_class.name] = view.alignment(item_bytes(array.dtype), problem_class.values)
+            elif problem_class.name in turned:
+                view = views[turned[problem_class.name].name]
+                classes[problem_class.name] = "t" if view.transposed else "n"
             elif problem_class.name == "beta":
                 classes["beta"] = "zero" if values.get("beta", 0.0) == 0.0 else "general"
         return classes
@@ -229,16 +238,18 @@ def load(
     gpu: str = "local",
     db: str | Path | None = None,
     folders: Sequence[Path] = (),
+    classes: Mapping[str, Value] | None = None,
 ) -> TunedKernel:
     """A callable over device arrays that runs the best configuration known for each problem.
 
-    `load("sgemm")(A, B, out=C, alpha=1.0, beta=0.5)` gives alpha * A @ B + beta * C. `gpu` may name the GPU
-    that is expected; another one is then refused.
+    `load("sgemm")(A, B, out=C, alpha=1.0, beta=0.5)` gives alpha * A @ B + beta * C; `load("sgemm_epilogue",
+    classes={"activation": "relu"})(A, B, bias)` a linear layer. `gpu` may name the GPU that is expected; another one
+    is then refused. Raises InputError for a kernel or class that does not exist.
     """
     from autotune.spec.load import load_spec
 
     spec = kernel if isinstance(kernel, KernelSpec) else load_spec(kernel, folders)
-    return TunedKernel(spec, gpu, db, folders)
+    return TunedKernel(spec, gpu, db, folders, classes)
 
 
 def _tune(

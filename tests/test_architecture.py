@@ -27,7 +27,7 @@ LINES = (
     ("store",),
     ("choice", "study", "exporter"),
     ("replay",),
-    ("answers", "api", "runtime", "doctor", "bench", "ladder"),
+    ("answers", "api", "runtime", "views", "doctor", "bench", "ladder"),
     ("cli",),
 )
 HEAVY = {

@@ -1,3 +1,4 @@
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +12,8 @@ from autotune.errors import GpuUnavailable, InputError
 from autotune.gpu_tables import find_gpu
 from autotune.launch import plan_launch
 from autotune.runtime import Tuned, load
+from autotune.spec.load import load_spec
+from autotune.views import View, view_of
 
 
 class Device:
@@ -76,7 +79,16 @@ def calls(monkeypatch):
                 return np.lib.stride_tricks.as_strided(flat, (rows, columns), (4 * pitch, 4))
 
             m, n, k = (int(values[name]) for name in "MNK")
-            a, b = table("A", m, k, values["lda"]), table("B", k, n, values["ldb"])
+            classes = dict(problem.classes)
+            a, b = (
+                table(name, columns, rows, pitch).T
+                if classes[trans] == "t"
+                else table(name, rows, columns, pitch)
+                for name, rows, columns, pitch, trans in (
+                    ("A", m, k, values["lda"], "trans_a"),
+                    ("B", k, n, values["ldb"], "trans_b"),
+                )
+            )
             c = table("C", m, n, values["ldc"])
             c[...] = values["alpha"] * (a @ b) + (values["beta"] * c if values["beta"] else 0)
 
@@ -119,6 +131,79 @@ def test_pitches_and_alignments_of_the_arrays_decide(calls):
     assert (values["lda"], values["ldb"], values["ldc"]) == (15, 22, 20)
 
 
+def test_transposed_views_are_taken_as_they_lie(calls):
+    sgemm = load("sgemm")
+    a, b = aligned(12, 8, pitch=16), aligned(20, 12)
+    np.testing.assert_allclose(sgemm(a.T, b.T), np.asarray(a).T @ np.asarray(b).T, rtol=1e-5)
+    classes = dict(calls.problems[0].classes)
+    assert (classes["trans_a"], classes["trans_b"], classes["align_a"]) == ("t", "t", 4)
+    values = {plan.name: plan.value for plan in calls.launches[0].arguments if isinstance(plan, ScalarPlan)}
+    assert (values["lda"], values["ldb"], values["ldc"]) == (16, 12, 20)
+    np.testing.assert_allclose(sgemm(a.T, aligned(12, 20)).shape, (8, 20))
+    assert dict(calls.problems[1].classes)["trans_b"] == "n"
+
+
+def strided(shape, *, of):
+    flat = on_device(np.zeros(4096, np.float32))
+    return on_device(np.lib.stride_tricks.as_strided(flat, shape, [4 * step for step in of]))
+
+
+def test_batches_may_lie_apart_or_be_the_same_matrix():
+    spec = load_spec("sgemm_batched")
+    a, _, c = spec.arrays
+    shape = (3, 8, 12)
+    apart = view_of(a, shape, strided(shape, of=(100, 12, 1)))
+    assert (apart.pitch, apart.stride, apart.transposed) == (12, 100, False)
+    same = view_of(a, shape, strided(shape, of=(0, 1, 9)))
+    assert (same.pitch, same.stride, same.transposed) == (9, 0, True)
+    assert apart.alignment(4, (4, 2, 1)) == max(v for v in (4, 2, 1) if apart.address % (4 * v) == 0)
+    assert View(shape, 12, 256, stride=98).alignment(4, (4, 2, 1)) == 2
+    with pytest.raises(InputError, match="C must have contiguous rows"):
+        view_of(c, shape, strided(shape, of=(95, 12, 1)))
+    with pytest.raises(InputError, match="A must have contiguous rows or columns"):
+        view_of(a, shape, strided(shape, of=(100, 24, 2)))
+
+
+def test_scratch_memory_is_made_once_for_a_stream(calls, monkeypatch):
+    family = Path(__file__).parent / "data" / "family"
+    matvec = load("matvec", folders=[family])
+    fake, made, seen = runtime._cupy(), [], []
+    stream = SimpleNamespace(ptr=7)
+    fake.cuda = SimpleNamespace(get_current_stream=lambda: stream)
+    fake.zeros = lambda count, dtype: made.append(count) or on_device(np.zeros(count, dtype))
+
+    def tune(spec, problem, *rest):
+        config = spec.default_config("h200").replace({"SPLIT": 2})
+        launch = plan_launch(spec, problem, config, find_gpu("h200"))
+        return Tuned(config, launch, lambda launch, addresses: seen.append(addresses["workspace"]))
+
+    monkeypatch.setattr(runtime, "_tune", tune)
+    x = aligned(8, 1)
+    for rows in (4, 3, 4):
+        matvec(aligned(rows, 8), x)
+    assert (made, len(set(seen))) == ([32], 1)
+    matvec(aligned(6, 8), x)
+    stream.ptr = 8
+    matvec(aligned(4, 8), x)
+    assert made == [32, 48, 32]
+
+
+def test_classes_that_arrays_do_not_show_are_given(calls):
+    bias = on_device(np.zeros(20, np.float32))
+    a, b = aligned(8, 12), aligned(12, 20)
+    load("sgemm_epilogue", classes={"activation": "relu"})(a, b, bias)
+    load("sgemm_epilogue", classes={"bias": "none"})(a, b)
+    first, second = (dict(problem.classes) for problem in calls.problems)
+    assert (first["bias"], first["activation"]) == ("row", "relu")
+    assert (second["bias"], second["activation"]) == ("none", "none")
+    with pytest.raises(InputError, match=r"bias must have shape \(20,\), got \(8,\)"):
+        load("sgemm_epilogue")(a, b, bias[:8])
+    with pytest.raises(InputError, match="takes A, B, bias, got 2 arrays"):
+        load("sgemm_epilogue")(a, b)
+    with pytest.raises(InputError, match="must be one of none, relu, gelu, got rely"):
+        load("sgemm_epilogue", classes={"activation": "rely"})
+
+
 def test_empty_result_launches_nothing(calls):
     assert load("sgemm")(aligned(4, 3)[:0], aligned(3, 5)).shape == (0, 5)
     assert calls.launches == []
@@ -131,8 +216,12 @@ def test_empty_result_launches_nothing(calls):
         (lambda a, b: (a, b.astype(np.float64)), {}, "B must be float32, got float64"),
         (lambda a, b: (a, b[:5]), {}, r"K is 12 in A \(8, 12\) and 5 in B \(5, 20\)"),
         (lambda a, b: (a, b[:, 0]), {}, "B has 2 dimensions"),
-        (lambda a, b: (a, on_device(np.asfortranarray(b))), {}, "row-major.*ascontiguousarray"),
-        (lambda a, b: (a[:, ::2], b[:6]), {}, "row-major"),
+        (lambda a, b: (a[:, ::2], b[:6]), {}, "A must have contiguous rows or columns.*ascontiguousarray"),
+        (
+            lambda a, b: (a, b),
+            {"out": on_device(np.asfortranarray(np.zeros((8, 20), np.float32)))},
+            "C must have contiguous rows, got strides",
+        ),
         (lambda a, b: (a, b), {"gamma": 1.0}, "no argument 'gamma'"),
         (lambda a, b: (a, b), {"beta": 1.0}, "needs one"),
         (

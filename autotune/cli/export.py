@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import click
@@ -14,6 +15,7 @@ from autotune.cli.options import (
     json_option,
     kernel_option,
     missing_file,
+    parse_class_lists,
     problems_of,
     project_folders,
     project_option,
@@ -21,6 +23,7 @@ from autotune.cli.options import (
     suite_option,
 )
 from autotune.cli.output import note, print_json
+from autotune.config import value_text
 
 
 @click.command(
@@ -29,6 +32,7 @@ from autotune.cli.output import note, print_json
 Examples:
   autotune export --gpu a6000 -o sgemm_a6000.cuh
   autotune export --gpu h200 --size 4096 --size 1024 --max-kernels 8 -o sgemm_h200.cuh
+  autotune export --gpu h200 --class trans_a=n,t --class trans_b=n,t -o sgemm.cuh
   autotune export --gpu local --format json -o best.json""",
 )
 @gpu_option
@@ -80,7 +84,8 @@ def export_command(
     """Write a tuned kernel for your own code.
 
     Without --size, every size with results is exported; the header then chooses by size. Predicted results
-    are exported too, and the header says so in capitals.
+    are exported too, and the header says so in capitals. Of a class that a call does not show, such as how an
+    operand lies, --class may list several values: the header's functions then take it as an argument.
     """
     from autotune.answers import export
     from autotune.protocol import Protocol
@@ -90,7 +95,14 @@ def export_command(
         note(f"warning: no results in {missing}: the file is new")
     folders = project_folders(projects)
     spec = load_spec(kernel, folders)
-    problems = problems_of(sizes, suite, classes, spec, folders) if sizes or suite else []
+    asked = parse_class_lists(classes, spec)
+    listed = [[f"{name}={value_text(value)}" for value in values] for name, values in asked.items()]
+    problems = [
+        problem
+        for pairs in itertools.product(*listed)
+        if sizes or suite
+        for problem in problems_of(sizes, suite, pairs, spec, folders)
+    ]
     protocol = Protocol().warm() if warm else Protocol()
     report = export(
         gpu,
@@ -98,6 +110,7 @@ def export_command(
         problems,
         spec,
         format=format_,
+        classes={name: list(values) for name, values in asked.items()},
         max_kernels=max_kernels,
         db=db,
         folders=folders,

@@ -101,6 +101,19 @@ def parse_classes(pairs: Sequence[str], spec: KernelSpec) -> dict[str, Value]:
     return _parse_pairs(pairs, declared, "--class")
 
 
+def parse_class_lists(pairs: Sequence[str], spec: KernelSpec) -> dict[str, list[Value]]:
+    """Like `parse_classes`, where a class may have several values: `NAME=VALUE,VALUE`."""
+    lists: dict[str, list[Value]] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if name.strip() in lists:
+            raise InputError(f"{name.strip()} is given twice", key="--class")
+        for value in text.split(","):
+            for own, parsed in parse_classes([f"{name}{equals}{value}"], spec).items():
+                lists.setdefault(own, []).append(parsed)
+    return lists
+
+
 def parse_config(text: str, spec: KernelSpec, base: Mapping[str, Value]) -> Config:
     """The configuration `BM=128,BN=64,...`; names not given keep the value of `base`."""
     declared = {parameter.name: parameter.values for parameter in spec.parameters}

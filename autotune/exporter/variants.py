@@ -27,6 +27,7 @@ from autotune.errors import InputError
 from autotune.gpu import GpuSpec
 from autotune.launch import config_names
 from autotune.problem import Problem
+from autotune.problems import make_problem
 from autotune.render import render
 from autotune.spec.kernel_spec import ArrayArgument, KernelSpec, ProblemClass, ScalarArgument
 
@@ -83,6 +84,13 @@ class Row:
 def class_rules(spec: KernelSpec, problems: Sequence[Problem]) -> tuple[ClassRule, ...]:
     """How each problem class is read off a call; the problems are those that the export is for."""
     return tuple(_class_rule(spec, problems, problem_class) for problem_class in spec.problem.classes)
+
+
+def unseen_classes(spec: KernelSpec) -> dict[str, list[Value]]:
+    """The classes that a call does not show, each with its value for a plain call."""
+    plain = make_problem(spec, 64)
+    rules = class_rules(spec, [plain])
+    return {rule.name: list(rule.served) for rule in rules if rule.kind == "fixed"}
 
 
 def told(rules: Sequence[ClassRule], problem: Problem) -> tuple[Value, ...]:
