@@ -3,9 +3,10 @@
 Answers are looked for in this order, and the first that exists is given:
 
 1. `exact`: measured for this very problem; under the protocol asked for before any other.
-2. `nearest`: measured for a problem of the same type and classes whose sizes are close (`NEAREST_LIMIT`).
-3. `predicted`: ranked by the performance model without a GPU.
-4. `default`: the first of the kernel's own starts that is for the problem, else its default.
+2. `selected`: foretold to be the fastest of those measured to be good at other sizes (`autotune.model.pick`).
+3. `nearest`: measured for a problem of the same type and classes whose sizes are close (`NEAREST_LIMIT`).
+4. `predicted`: ranked by the performance model without a GPU.
+5. `default`: the first of the kernel's own starts that is for the problem, else its default.
 
 Among equals the user's own results come before shipped ones. A record answers only for the kernel hash it was
 made with; another driver, toolkit, space or protocol makes an answer stale, and it says so. Replayed records
@@ -16,116 +17,37 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from autotune.choice.answer import Answer, Layer, Match, Question
 from autotune.choice.rank import Standing, rank
 from autotune.choice.shipped import shipped_records
-from autotune.config import Config
 from autotune.errors import NothingFound
-from autotune.gpu import GpuSpec
 from autotune.problem import Problem, octaves
-from autotune.protocol import Protocol
-from autotune.records import Environment, Origin, Round, Status, TrialRecord
-from autotune.spec.kernel_spec import KernelSpec
+from autotune.records import Origin, Round, Status, TrialRecord
 from autotune.starts import DEFAULTS
 from autotune.store import RecordQuery, Store
 
+if TYPE_CHECKING:
+    from autotune.model.pick import Pick
+
+__all__ = [
+    "NEAREST_LIMIT",
+    "Answer",
+    "Layer",
+    "Match",
+    "Question",
+    "best_from",
+    "distance",
+    "find_best",
+    "staleness",
+]
+
 NEAREST_LIMIT = 1.0
 """Largest distance in octaves at which a problem answers for another: one size may be off by a factor 2."""
-
-
-class Match(StrEnum):
-    """How an answer relates to what was asked."""
-
-    EXACT = "exact"
-    NEAREST = "nearest"
-    PREDICTED = "predicted"
-    DEFAULT = "default"
-
-
-class Layer(StrEnum):
-    """Whose result an answer is."""
-
-    OWN = "own"
-    SHIPPED = "shipped"
-
-
-@dataclass(frozen=True)
-class Question:
-    """What the best configuration is wanted for."""
-
-    kernel: str
-    kernel_hash: str
-    space_hash: str
-    device: str
-    """`DeviceIdentity.key`."""
-    problem: Problem
-    protocol: str
-    """`Protocol.key`."""
-    environment: Environment | None = None
-    """What is installed now; None where that is unknown, and then never stale on that account."""
-    default: Config | None = None
-    default_name: str = DEFAULTS
-    """Which of the spec's starts the default is."""
-    usable: Callable[[Config], bool] = lambda config: True
-    """Whether the kernel can run a configuration on this problem."""
-
-    @classmethod
-    def of(
-        cls,
-        spec: KernelSpec,
-        gpu: GpuSpec,
-        problem: Problem,
-        environment: Environment | None = None,
-        protocol: Protocol | None = None,
-    ) -> Question:
-        """What is asked when a spec is to solve a problem on a GPU; the default is what `autotune.starts` gives."""
-        from autotune.legality import violations
-        from autotune.render import kernel_hash
-        from autotune.spec.load import space_hash
-        from autotune.starts import starting_point
-
-        names = spec.parameter_names
-        start = starting_point(spec, gpu, problem)
-        return cls(
-            kernel=spec.name,
-            kernel_hash=kernel_hash(spec),
-            space_hash=space_hash(spec),
-            device=gpu.identity.key,
-            problem=problem,
-            protocol=(protocol or Protocol()).key,
-            environment=environment,
-            default=start.config,
-            default_name=start.name,
-            usable=lambda config: tuple(config) == names and not violations(spec, gpu, problem, config),
-        )
-
-
-@dataclass(frozen=True)
-class Answer:
-    """The best configuration known, and what that rests on."""
-
-    config: Config
-    match: Match
-    why: str
-    """How it was found, as one sentence."""
-    record: TrialRecord | None = None
-    """The trial behind it; None for a default. For `nearest` it is about another problem."""
-    layer: Layer | None = None
-    distance: float = 0.0
-    """Octaves between the problem asked for and the record's; 0 unless `nearest`."""
-    staleness: tuple[str, ...] = ()
-    """What has changed since it was measured, one sentence each; empty for a current answer."""
-    ties: tuple[Config, ...] = ()
-    """Other configurations that cannot be told from it."""
-
-    @property
-    def origin(self) -> Origin | None:
-        """Where the figure comes from; None for a default."""
-        return self.record.outcome.origin if self.record else None
 
 
 def find_best(
@@ -155,7 +77,11 @@ def best_from(store: Store | None, question: Question, folders: Sequence[Path] =
     """The answer from a store and the shipped studies; other problems are read only where needed."""
     shipped = shipped_records(question.kernel, question.device, folders)
     own = [] if store is None else _stored(store, question, [question.problem])
-    if store is not None and not any(_is_exact(record, question) for record in [*own, *shipped]):
+    if any(_is_exact(record, question) for record in [*own, *shipped]):
+        return find_best(own, question, shipped)
+    if picked := question.select(store, folders):
+        return _selected(picked, question)
+    if store is not None:
         query = RecordQuery(kernel=question.kernel, device=question.device, status=Status.OK)
         near = [one for one in store.problems(query) if 0 < distance(one, question.problem) <= NEAREST_LIMIT]
         own += _stored(store, question, near)
@@ -269,6 +195,17 @@ def _answer(group: _Group, standings: Sequence[Standing], question: Question) ->
         distance=apart,
         staleness=staleness(best.record, question),
         ties=tuple(standing.config for standing in standings[1:] if best.tied(standing)),
+    )
+
+
+def _selected(picked: Pick, question: Question) -> Answer:
+    return Answer(
+        config=picked.config,
+        match=Match.SELECTED,
+        why=f"by a model of {picked.times} times the fastest for {question.problem.label} of those good at "
+        f"{picked.places} measured sizes, the nearest {picked.nearest:.2f} octaves away",
+        distance=picked.nearest,
+        predicted_ms=picked.predicted_ms,
     )
 
 

@@ -58,8 +58,9 @@ def best_command(
 ) -> None:
     """Say which configuration is best for a size, and how that is known.
 
-    The answer says whether it was measured for exactly this size, for a size nearby, predicted without a GPU,
-    or is only the kernel's default, and what has changed since it was measured.
+    The answer says whether it was measured for exactly this size, selected by a model of what was measured at
+    other sizes, measured for a size nearby, predicted without a GPU, or is only the kernel's default, and what
+    has changed since it was measured.
     """
     from autotune.answers import best
     from autotune.protocol import Protocol
@@ -95,21 +96,26 @@ def best_command(
 
 
 def _figures(spec: KernelSpec, problem: Problem, answer: Answer) -> str:
-    if answer.record is None or answer.record.outcome.time_ms is None:
+    time_ms = _time_ms(answer)
+    if time_ms is None:
         return ""
-    time_ms = answer.record.outcome.time_ms
     texts = [format_ms(time_ms)]
-    texts += [f"{format_figure(value)} {name}" for name, value in _metrics(spec, answer).items()]
+    texts += [f"{format_figure(value)} {name}" for name, value in _metrics(spec, problem, answer).items()]
     return ": " + ", ".join(texts)
 
 
-def _metrics(spec: KernelSpec, answer: Answer) -> dict[str, float]:
+def _time_ms(answer: Answer) -> float | None:
+    """Measured or predicted, as its match says."""
+    return answer.record.outcome.time_ms if answer.record else answer.predicted_ms
+
+
+def _metrics(spec: KernelSpec, problem: Problem, answer: Answer) -> dict[str, float]:
     from autotune.study.progress import metrics
 
-    record = answer.record
-    if record is None or record.outcome.time_ms is None:
+    time_ms = _time_ms(answer)
+    if time_ms is None:
         return {}
-    return metrics(spec, record.problem, record.outcome.time_ms)
+    return metrics(spec, answer.record.problem if answer.record else problem, time_ms)
 
 
 def _document(spec: KernelSpec, problem: Problem, answer: Answer) -> dict[str, object]:
@@ -125,8 +131,8 @@ def _document(spec: KernelSpec, problem: Problem, answer: Answer) -> dict[str, o
         "layer": answer.layer,
         "distance_octaves": answer.distance,
         "staleness": answer.staleness,
-        "time_ms": record.outcome.time_ms if record else None,
-        "metrics": _metrics(spec, answer),
+        "time_ms": _time_ms(answer),
+        "metrics": _metrics(spec, problem, answer),
         "ties": answer.ties,
         "record": record,
     }
