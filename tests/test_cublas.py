@@ -1,17 +1,23 @@
 import ctypes
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from fakes.cublas import FakeCublasLibrary, FakeCublasLtLibrary
 from fakes.gpu import FakeGpu, buffer, gemm_launch, runnable
 
+from autotune.buffers import Place
 from autotune.device.cublas import WORKSPACE_BYTES, Cublas, matrices, version_text
 from autotune.device.cublaslt import Algorithm, CublasLt, HeuristicResult
 from autotune.device.measure import BufferSets
 from autotune.device.messages import Workload
 from autotune.errors import InputError, StageFailure
+from autotune.gpu_tables import find_gpu
+from autotune.launch import plan_launch
+from autotune.problems import make_problem
 from autotune.protocol import Protocol
+from autotune.spec.load import load_spec
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.5])
@@ -99,3 +105,49 @@ def test_memory_that_a_kernel_asks_for_is_no_matrix():
     launch = gemm_launch(8, 12, 4)
     plans = [*launch.buffers, dataclasses.replace(launch.buffers[0], name="workspace", role="scratch")]
     assert [plan.name for plan in matrices(plans)] == ["A", "B", "C"]
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, False), (False, True), (True, True)])
+@pytest.mark.parametrize("library", ["cublas", "cublaslt"])
+def test_operands_that_lie_transposed(library, turned):
+    gpu = FakeGpu()
+    workload, addresses, expected = product_of("sgemm", {"M": 5, "N": 7, "K": 3}, turned, gpu)
+    if library == "cublas":
+        call = Cublas(7, gpu.allocate(64), gpu.address, FakeCublasLibrary(gpu)).bind(workload, addresses)
+    else:
+        lt = CublasLt(7, gpu.allocate(64), gpu.address, FakeCublasLtLibrary(gpu))
+        algorithm = lt.candidates(workload, addresses, 1)[0].algorithm
+        call = lt.bind(workload, algorithm, addresses)
+    call()
+    np.testing.assert_allclose(expected.got(), expected.right, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("turned", [(False, False), (True, True)])
+def test_batches_go_to_the_strided_routine(turned):
+    gpu = FakeGpu()
+    workload, addresses, expected = product_of(
+        "sgemm_batched", {"BATCH": 3, "M": 5, "N": 7, "K": 4}, turned, gpu
+    )
+    Cublas(7, gpu.allocate(64), gpu.address, FakeCublasLibrary(gpu)).bind(workload, addresses)()
+    np.testing.assert_allclose(expected.got(), expected.right, rtol=1e-5, atol=1e-5)
+    with pytest.raises(InputError, match="three float32 matrices"):
+        matrices(workload.buffers)
+
+
+def product_of(kernel, sizes, turned, gpu):
+    """Workload and buffers of a problem, with what the buffers hold and should hold."""
+    spec = load_spec(kernel)
+    flags = dict(zip(("trans_a", "trans_b"), ("t" if turn else "n" for turn in turned), strict=True))
+    problem = make_problem(spec, sizes, classes={**flags, "align_a": 1, "align_b": 2})
+    h200 = find_gpu("h200")
+    launch = plan_launch(spec, problem, spec.default_config("h200"), h200)
+    workload = Workload.of_launch(launch, spec.reference, Protocol())
+    addresses = BufferSets(gpu, workload).addresses(0)
+
+    def array(plan):
+        place = Place(plan, 0, int(np.prod(plan.stored_shape[:-1])), plan.stored_shape[-1], 4)
+        return place.view(gpu.at(addresses[plan.name], place.nbytes))
+
+    a, b, c = map(array, launch.buffers)
+    right = np.array(a, np.float64) @ np.array(b, np.float64)
+    return workload, addresses, SimpleNamespace(right=right, got=lambda: np.array(c))
