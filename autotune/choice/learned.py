@@ -20,7 +20,6 @@ import autotune
 from autotune import paths
 from autotune.gpu import GpuSpec
 from autotune.model.fitted import FittedModel
-from autotune.model.ground import Ground
 from autotune.records import Origin, TrialRecord
 from autotune.render import kernel_hash
 from autotune.spec.kernel_spec import KernelSpec
@@ -46,19 +45,13 @@ def model_of(
     return _FITTED[key]
 
 
-def ground_of(store: Store | None, spec: KernelSpec, gpu: GpuSpec, folders: Sequence[Path] = ()) -> Ground:
-    """What a model of the kernel is fitted to."""
-    own = [] if store is None else own_records(store, spec)
-    return Ground.of(_all_records(own, study_files(spec, gpu, folders)), spec, gpu)
-
-
 def own_records(store: Store, spec: KernelSpec) -> list[TrialRecord]:
     """The user's measurements of a kernel, on any GPU."""
     return store.records(RecordQuery(kernel=spec.name, origin=Origin.MEASURED))
 
 
-def study_files(spec: KernelSpec, gpu: GpuSpec, folders: Sequence[Path] = ()) -> list[Path]:
-    """Shipped studies and tables of the kernel on the GPU; those of all GPUs where there are none."""
+def study_files(spec: KernelSpec, gpu: GpuSpec | None, folders: Sequence[Path] = ()) -> list[Path]:
+    """Shipped studies and tables of the kernel on the GPU; those of all GPUs where there are none or none is named."""
     roots = [*(folder / "studies" for folder in folders), paths.shipped("studies")]
 
     def below(table: str) -> list[Path]:
@@ -70,25 +63,26 @@ def study_files(spec: KernelSpec, gpu: GpuSpec, folders: Sequence[Path] = ()) ->
         ]
         return [path for path in found if path.suffix in (".jsonl", ".gz")]
 
-    return below(gpu.table) or below("*")
+    return (below(gpu.table) if gpu else []) or below("*")
 
 
-def _fit(
-    key: str, spec: KernelSpec, gpu: GpuSpec, own: Sequence[TrialRecord], files: Sequence[Path]
-) -> FittedModel:
-    model = FittedModel.fit(_all_records(own, files), spec, gpu)
-    if model.learnt:
-        _keep(key, model)
-    return model
-
-
-def _all_records(own: Sequence[TrialRecord], files: Sequence[Path]) -> list[TrialRecord]:
+def all_records(own: Sequence[TrialRecord], files: Sequence[Path]) -> list[TrialRecord]:
+    """Those of the user and of files, each once, in the order made; raises StoreError for a damaged file."""
     found = {record.uid: record for record in own}
     for path in files:
         for record in read_records(path):
             found.setdefault(record.uid, record)
     # The kernel as measured last is the one that is asked about.
     return sorted(found.values(), key=lambda record: record.created)
+
+
+def _fit(
+    key: str, spec: KernelSpec, gpu: GpuSpec, own: Sequence[TrialRecord], files: Sequence[Path]
+) -> FittedModel:
+    model = FittedModel.fit(all_records(own, files), spec, gpu)
+    if model.learnt:
+        _keep(key, model)
+    return model
 
 
 def _digest(spec: KernelSpec, gpu: GpuSpec, own: Sequence[TrialRecord], files: Sequence[Path]) -> str:

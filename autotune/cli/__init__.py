@@ -19,6 +19,7 @@ _COMMANDS = {
     "new": ("autotune.cli.new", "Write a first kernel of your own, to be changed."),
     "check": ("autotune.cli.check", "Validate a kernel's spec and template without a GPU."),
     "explain": ("autotune.cli.explain", "Show the resources, occupancy and limits of one configuration."),
+    "model": ("autotune.cli.model", "Say how good the performance model is on recorded results."),
     "verify": ("autotune.cli.verify", "Verify the best configuration at awkward sizes on the GPU."),
     "bench": ("autotune.cli.bench", "Measure a suite side by side with cuBLAS and cuBLASLt."),
     "ladder": ("autotune.cli.ladder", "Measure the ladder from a naive kernel to a tuned one."),

@@ -10,6 +10,7 @@ import numpy as np
 from autotune.columns import Array
 from autotune.model.fitted import FittedModel
 from autotune.model.ground import Ground
+from autotune.model.pick import good_at, pick, places_like
 
 FIRST = (1, 10, 20)
 """Of how many first choices the best is looked at."""
@@ -32,6 +33,10 @@ class HeldOut:
     """By number of first choices: how much slower the best of them is than the best of all, 0 for none."""
     error: float
     """Median of |log(predicted / measured)|."""
+    picked: float | None = None
+    """How much slower than the best of all the one is that `autotune.model.pick` picks; None where it picks none."""
+    nearest: float | None = None
+    """Likewise the best one of the nearest place; None where that was not measured here."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,9 @@ def _at(ground: Ground, number: int, model: FittedModel) -> HeldOut:
     resources = ground.measured.resources_of(configs, place.gpu)
     predicted = np.array(model.predict(place.problem, configs, resources, place.protocol))
     measured = np.exp(ground.log_ms(number))
+    slowdown = dict(zip(configs, measured / measured.min() - 1, strict=True))
+    picked = pick(model, place, slowdown.__contains__)
+    around = good_at(model, [number for _, number in places_like(model, place)[:1]])
     return HeldOut(
         gpu=place.gpu.table,
         size=place.problem.label,
@@ -111,6 +119,8 @@ def _at(ground: Ground, number: int, model: FittedModel) -> HeldOut:
         spearman=spearman(predicted, measured),
         loss=losses(predicted, measured),
         error=float(np.median(np.abs(np.log(predicted / measured)))),
+        picked=float(slowdown[picked.config]) if picked else None,
+        nearest=next((float(slowdown[config]) for config in around if config in slowdown), None),
     )
 
 
