@@ -1,6 +1,4 @@
-// Sums of several blocks in global memory that is zero before and after. Up to kGathered blocks leave their parts side by
-// side, and the last to arrive adds them up in a fixed order. More of them add to one total, in the order of their arrival.
-constexpr unsigned kGathered = 32;
+// Sums of several blocks in global memory that is zero before and after, finished by the last of them to arrive.
 
 // Adds `Width` floats, aligned to as many, to what other blocks may be adding to.
 template <int Width>
@@ -23,6 +21,12 @@ __device__ __forceinline__ void add_global(float* to, const float* from) {
 #endif
 }
 
+template <int Width>
+__device__ __forceinline__ void leave_zeros(float* to) {
+  const float zeros[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  store_global<Width>(to, zeros);
+}
+
 // Adds a part, past the L1, to `to` and leaves zeros in its place.
 template <int Width>
 __device__ __forceinline__ void take_global(float* to, float* from) {
@@ -42,8 +46,26 @@ __device__ __forceinline__ void take_global(float* to, float* from) {
 #endif
 #pragma unroll
   for (int i = 0; i < Width; ++i) to[i] += part[i];
-  const float zeros[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-  store_global<Width>(from, zeros);
+  leave_zeros<Width>(from);
+}
+
+// For all threads of a block: whether all others of `expected` blocks have arrived already. `shared` is a word that nobody
+// uses. The counter is then zero again.
+__device__ __forceinline__ bool others_arrived(unsigned* counter, unsigned expected, float* shared) {
+  int* const all = reinterpret_cast<int*>(shared);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+#ifdef AUTOTUNE_HOST
+    const unsigned before = *counter;
+#else
+    const unsigned before = atomicAdd(counter, 0u);
+    __threadfence();
+#endif
+    *all = before == expected - 1;
+    if (*all) *counter = 0;
+  }
+  __syncthreads();
+  return *all != 0;
 }
 
 // For all threads of a block, after their additions: whether it is the last of `expected` blocks. `shared` is a word that

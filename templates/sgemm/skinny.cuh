@@ -184,7 +184,7 @@ struct Item {
 };
 
 __device__ __forceinline__ void multiply(int rows, int columns, int depth, const float* __restrict__ a, int lda,
-                                         const float* __restrict__ b, int ldb, Epilogue epilogue, float*{{ " workspace" if STREAM > 0 else "" }}) {
+                                         const float* __restrict__ b, int ldb, Epilogue epilogue, float* workspace) {
   const unsigned small_size = kFewRows ? rows : columns, wide_size = kFewRows ? columns : rows;
   const unsigned tiles_small = small_size / kSmall + (small_size % kSmall != 0);
 {% if STREAM > 0 %}
@@ -275,10 +275,6 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
   save_sums(shared + warp * kTile, sums, lane);
   __syncthreads();
   epilogue.move(kFewRows ? small_first : wide_first, kFewRows ? wide_first : small_first);
-{% if STREAM > 0 %}
-  const bool gathered = slices <= kGathered;
-  float* const home = workspace + static_cast<long long>(tile) * slices * kTile;
-{% endif %}
 #pragma unroll 1
   for (int index = threadIdx.x; index < kItems; index += kThreads) {
     const Item item(index);
@@ -292,11 +288,7 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
       for (int j = 0; j < kItem; ++j) total[j] += part[j];
     }
 {% if STREAM > 0 %}
-    if (gathered) {
-      store_global<kItem>(home + static_cast<long long>(slice) * kTile + index * kItem, total);
-    } else {
-      add_global<kItem>(home + index * kItem, total);
-    }
+    add_global<kItem>(workspace + static_cast<long long>(tile) * kTile + index * kItem, total);
 {% elif CLUSTER > 1 %}
     item.save(shared, total);
 {% else %}
@@ -306,29 +298,15 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
 {% if STREAM > 0 %}
 
   // The last block to arrive has everybody's sums.
-  unsigned* const counters = reinterpret_cast<unsigned*>(workspace + static_cast<long long>(gridDim.x) * kTile);
+  unsigned* const counters = reinterpret_cast<unsigned*>(workspace + static_cast<long long>(tiles) * kTile);
   if (!last_to_arrive(counters + tile, slices, shared)) return;
-  constexpr int kPasses = (kItems + kThreads - 1) / kThreads;
-  float totals[kPasses][kItem];
-#pragma unroll
-  for (int pass = 0; pass < kPasses; ++pass) {
-#pragma unroll
-    for (int j = 0; j < kItem; ++j) totals[pass][j] = 0.0f;
-  }
 #pragma unroll 1
-  for (unsigned part = 0; part < (gathered ? slices : 1); ++part) {
+  for (int index = threadIdx.x; index < kItems; index += kThreads) {
+    float total[kItem];
 #pragma unroll
-    for (int pass = 0; pass < kPasses; ++pass) {
-      const int index = pass * kThreads + threadIdx.x;
-      if (kItems % kThreads == 0 || index < kItems) {
-        take_global<kItem>(totals[pass], home + static_cast<long long>(part) * kTile + index * kItem);
-      }
-    }
-  }
-#pragma unroll
-  for (int pass = 0; pass < kPasses; ++pass) {
-    const int index = pass * kThreads + threadIdx.x;
-    if (kItems % kThreads == 0 || index < kItems) Item(index).finish(epilogue, totals[pass], small_left, wide_left);
+    for (int j = 0; j < kItem; ++j) total[j] = 0.0f;
+    take_global<kItem>(total, workspace + static_cast<long long>(tile) * kTile + index * kItem);
+    Item(index).finish(epilogue, total, small_left, wide_left);
   }
 {% elif CLUSTER > 1 %}
 

@@ -72,16 +72,80 @@ struct Place {
   }
 };
 
-{% if STREAM > 0 %}
-// Steps along K of all tiles, where one tile has `of_tile`.
-__device__ __forceinline__ unsigned long long all_steps(int rows, int columns, unsigned of_tile) {
-  const unsigned tiles_m = rows / kBlockM + (rows % kBlockM != 0), tiles_n = columns / kBlockN + (columns % kBlockN != 0);
-  return static_cast<unsigned long long>(tiles_m) * tiles_n * of_tile;
-}
-
-{% endif %}
 {% include "sgemm/tile_sums.cuh" %}
 
+{% if STREAM > 0 %}
+// A block's way through the tiles. While there are as many tiles as blocks, each takes a whole one. Each of the `rest` that
+// remain goes to a block that does its first `of_main` steps; the blocks that have none share out all their other steps evenly.
+struct Walk {
+  // What a part of a tile costs its block beside its steps, in steps: filling the pipeline, passing the sums on.
+  static constexpr int kPartSteps = 2;
+  unsigned number;   // of the tile
+  int first, last;   // its steps that this block does
+  unsigned whole, rest, helpers;
+  int of_tile, of_main;
+  unsigned long long at, end;  // a helper's steps, counted through all tiles that remain
+
+  __device__ __forceinline__ Walk(int rows, int columns, int steps) {
+    const unsigned tiles_m = rows / kBlockM + (rows % kBlockM != 0), tiles_n = columns / kBlockN + (columns % kBlockN != 0);
+    const unsigned tiles = tiles_m * tiles_n;
+    whole = tiles / gridDim.x * gridDim.x, rest = tiles - whole;
+    of_tile = steps, of_main = steps, helpers = 0;
+    number = blockIdx.x, first = last = 0, at = end = 0;
+    if (rest == 0) return;
+    const long long even = static_cast<long long>(steps) * rest / gridDim.x + 1 + kPartSteps;
+    if (even < steps) of_main = static_cast<int>(even);
+    const unsigned long long left = shared_steps() * rest;
+    helpers = gridDim.x - rest < left ? gridDim.x - rest : static_cast<unsigned>(left);
+    const unsigned helper = blockIdx.x - rest;
+    if (blockIdx.x >= rest && helper < helpers) at = left * helper / helpers, end = left * (helper + 1) / helpers;
+  }
+  // Steps of a tile that helpers do.
+  __device__ __forceinline__ unsigned long long shared_steps() const { return of_tile - of_main; }
+
+  // Goes on to the next tile or part of one; false at the end.
+  __device__ __forceinline__ bool next() {
+    if (first < last && number < whole) {
+      number += gridDim.x;
+    } else if (first < last && blockIdx.x < rest) {
+      return false;
+    }
+    if (number < whole + (blockIdx.x < rest ? rest : 0)) {
+      first = 0, last = number < whole ? of_tile : of_main;
+      return true;
+    }
+    if (at >= end) return false;
+    const unsigned long long of_helpers = shared_steps();
+    const unsigned long long within = at % of_helpers, until = of_helpers - within < end - at ? of_helpers - within : end - at;
+    number = whole + static_cast<unsigned>(at / of_helpers);
+    first = of_main + static_cast<int>(within), last = first + static_cast<int>(until);
+    at += until;
+    return true;
+  }
+
+  __device__ __forceinline__ bool shares() const { return last - first < of_tile; }
+
+  // The helper that does a step, counted like `at`.
+  __device__ __forceinline__ unsigned helper_of(unsigned long long step) const {
+    return static_cast<unsigned>(((step + 1) * helpers - 1) / (shared_steps() * rest));
+  }
+  // Room for all parts: one of each tile that remains, then those of the helpers in the order of their steps.
+  __device__ __forceinline__ Share share(float* workspace) const {
+    constexpr long long kTile = kBlockM * kBlockN;
+    const unsigned tile = number - whole;
+    const unsigned long long begin = tile * shared_steps();
+    const unsigned from = helper_of(begin), to = helper_of(begin + shared_steps() - 1);
+    Share share;
+    share.home = workspace + tile * kTile;
+    share.others = workspace + (static_cast<long long>(rest) + tile + from - 1) * kTile;
+    share.counter = reinterpret_cast<unsigned*>(workspace + 2 * gridDim.x * kTile) + tile;
+    share.part = first == 0 ? 0 : 1 + (blockIdx.x - rest) - from;
+    share.parts = 2 + to - from;
+    return share;
+  }
+};
+
+{% endif %}
 // The block's share of the product.
 __device__ __forceinline__ void multiply(int rows, int columns, int depth, const float* __restrict__ a, int lda,
                                          const float* __restrict__ b, int ldb, Epilogue epilogue, float*{{ " workspace" if STREAM > 0 else "" }}) {
@@ -108,16 +172,11 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
   if (steps == 0) epilogue.alpha = 0.0f;  // the sum is empty, even where alpha is infinite
 {% if STREAM > 0 %}
 
-  const unsigned of_tile = steps > 0 ? steps : 1;
-  const unsigned long long all = all_steps(rows, columns, of_tile);
-  const unsigned long long begin = all * blockIdx.x / gridDim.x;
-  unsigned long long left = all * (blockIdx.x + 1) / gridDim.x - begin;
-  unsigned number = static_cast<unsigned>(begin / of_tile);
-  int first = static_cast<int>(begin % of_tile);
+  Walk walk(rows, columns, steps > 0 ? steps : 1);
 #pragma unroll 1
-  for (; left > 0; ++number, first = 0) {
-    const int last = left < of_tile - first ? first + static_cast<int>(left) : static_cast<int>(of_tile);
-    left -= last - first;
+  while (walk.next()) {
+    const unsigned number = walk.number;
+    const int first = walk.first, last = walk.last;
 {% else %}
   {
     const unsigned number = blockIdx.x / kBlocks;
@@ -141,18 +200,14 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
     Epilogue out = epilogue;
     out.move(place.row, place.column);
 {% if STREAM > 0 %}
-    if (last - first < static_cast<int>(of_tile)) {
-      // The tile belongs to the block that has its first step.
-      const unsigned long long of_all = all_steps(rows, columns, of_tile), step = static_cast<unsigned long long>(number) * of_tile;
-      const unsigned owner = static_cast<unsigned>(((step + 1) * gridDim.x - 1) / of_all);
-      const unsigned others = static_cast<unsigned>(((step + of_tile) * gridDim.x - 1) / of_all) - owner;
-      constexpr unsigned long long kTile = kBlockM * kBlockN;
-      float* const home = workspace + 2 * owner * kTile;
-      unsigned* const counter = reinterpret_cast<unsigned*>(workspace + 2 * gridDim.x * kTile) + owner;
-      share_sums(sums, home, counter, blockIdx.x - owner, others + 1, shared, slice, first_m, first_n, out, place.rows_left,
-                 place.columns_left);
+{% if SLICEK > 1 %}
+    if (walk.shares()) {
+      share_sums(sums, walk.share(workspace), shared, slice, first_m, first_n, out, place.rows_left, place.columns_left);
       continue;
     }
+{% else %}
+    if (walk.shares() && !gather_sums(sums, walk.share(workspace), shared, place.rows_left)) continue;
+{% endif %}
 {% endif %}
 {% if SLICEK > 1 or CLUSTER > 1 %}
     join_sums(sums, shared, slice, first_m, first_n, {{ "rank" if CLUSTER > 1 else 0 }}, out, place.rows_left, place.columns_left);

@@ -1,7 +1,21 @@
 {% if STREAM > 0 %}
-// Where a part of a tile lies, from the first: each block has room for the tile that it begins, then for the one that it
-// goes on with.
-__device__ __forceinline__ long long part_offset(unsigned part) { return (2LL * part + (part > 0)) * (kBlockM * kBlockN); }
+// Up to so many blocks leave their parts of a tile side by side, and the last to arrive adds them up. More of them add to one
+// total, since reading them one by one would take the last too long.
+constexpr unsigned kGathered = 4;
+
+// A block's part of a tile that it shares with others.
+struct Share {
+  float* home;        // the first block's part, or the total
+  float* others;      // the parts of the others follow, beginning with 1
+  unsigned* counter;  // of the blocks that have arrived
+  unsigned part, parts;
+
+  __device__ __forceinline__ bool gathered() const { return parts <= kGathered; }
+  __device__ __forceinline__ float* at(unsigned number) const {
+    return number == 0 ? home : others + static_cast<long long>(number) * (kBlockM * kBlockN);
+  }
+  __device__ __forceinline__ float* own() const { return gathered() ? at(part) : home; }
+};
 
 {% endif %}
 {% if SLICEK > 1 or CLUSTER > 1 or STREAM > 0 %}
@@ -36,54 +50,54 @@ __device__ __forceinline__ void store_sums(const float (&sums)[kThreadM][kThread
 }
 {% if STREAM > 0 %}
 
-// Leaves a thread's part of a tile to the last of the `parts` blocks that share it, which adds up and writes the result. A
-// warp's lanes have theirs side by side, whatever their place in C.
-__device__ __forceinline__ void share_sums(const float (&sums)[kThreadM][kThreadN], float* home, unsigned* counter,
-                                           unsigned part, unsigned parts, float* shared, int, int first_m, int first_n,
-                                           const Epilogue& out, int rows_left, int columns_left) {
-  const bool gathered = parts <= kGathered;
-  home += threadIdx.x * kVectorN;
-  float* const mine = home + (gathered ? part_offset(part) : 0);
-  const float one = hidden_one(rows_left);
+// Brings the sums of the blocks that share a tile together, in those of the last to arrive; whether this block is it. In
+// memory a warp's lanes have theirs side by side, whatever their place in C.
+__device__ __forceinline__ bool gather_sums(float (&sums)[kThreadM][kThreadN], const Share& share, float* shared,
+                                            int rows_left) {
+  const bool early = !(share.gathered() && others_arrived(share.counter, share.parts, shared));
+  if (early) {
+    float* const own = share.own() + threadIdx.x * kVectorN;
+    const float one = hidden_one(rows_left);
 #pragma unroll
-  for (int m = 0; m < kThreadM; ++m) {
+    for (int m = 0; m < kThreadM; ++m) {
 #pragma unroll
-    for (int n = 0; n < kThreadN; n += kVectorN) {
-      float own[kVectorN];
-      set_apart<kVectorN>(own, sums[m] + n, one);
-      if (gathered) {
-        store_global<kVectorN>(mine + (m * kThreadN + n) * kThreads, own);
-      } else {
-        add_global<kVectorN>(mine + (m * kThreadN + n) * kThreads, own);
-      }
-    }
-  }
-  if (!last_to_arrive(counter, parts, shared)) return;
-  // Some rows at a time, whose loads are under way together: all of them would take more registers than the main loop.
-  constexpr int kRows = kThreadM * kThreadN <= 32 ? kThreadM : kThreadN >= 32 ? 1 : 32 / kThreadN;
-#pragma unroll
-  for (int first = 0; first < kThreadM; first += kRows) {
-    float total[kRows][kThreadN];
-#pragma unroll
-    for (int m = 0; m < kRows; ++m) {
-#pragma unroll
-      for (int n = 0; n < kThreadN; ++n) total[m][n] = 0.0f;
-    }
-#pragma unroll 1
-    for (unsigned p = 0; p < (gathered ? parts : 1); ++p) {
-#pragma unroll
-      for (int m = 0; m < kRows; ++m) {
-#pragma unroll
-        for (int n = 0; n < kThreadN; n += kVectorN) {
-          if (first + m < kThreadM) take_global<kVectorN>(total[m] + n, home + part_offset(p) + ((first + m) * kThreadN + n) * kThreads);
+      for (int n = 0; n < kThreadN; n += kVectorN) {
+        float part[kVectorN];
+        set_apart<kVectorN>(part, sums[m] + n, one);
+        if (share.gathered()) {
+          store_global<kVectorN>(own + (m * kThreadN + n) * kThreads, part);
+        } else {
+          add_global<kVectorN>(own + (m * kThreadN + n) * kThreads, part);
         }
       }
     }
+    if (!last_to_arrive(share.counter, share.parts, shared)) return false;
+  }
+  if (!share.gathered()) {  // then this block's own is in the total
 #pragma unroll
-    for (int m = 0; m < kRows; ++m) {
-      if (first + m < kThreadM) store_row(total[m], first + m, first_m, first_n, out, rows_left, columns_left);
+    for (int m = 0; m < kThreadM; ++m) {
+#pragma unroll
+      for (int n = 0; n < kThreadN; ++n) sums[m][n] = 0.0f;
     }
   }
+#pragma unroll 1
+  for (unsigned number = 0; number < (share.gathered() ? share.parts : 1); ++number) {
+    const bool mine = share.gathered() && number == share.part;
+    if (mine && !early) continue;  // it was never left
+    float* const from = share.at(number) + threadIdx.x * kVectorN;
+#pragma unroll
+    for (int m = 0; m < kThreadM; ++m) {
+#pragma unroll
+      for (int n = 0; n < kThreadN; n += kVectorN) {
+        if (mine) {
+          leave_zeros<kVectorN>(from + (m * kThreadN + n) * kThreads);
+        } else {
+          take_global<kVectorN>(sums[m] + n, from + (m * kThreadN + n) * kThreads);
+        }
+      }
+    }
+  }
+  return true;
 }
 {% endif %}
 {% else %}
@@ -159,37 +173,51 @@ __device__ __forceinline__ void join_sums(const float (&sums)[kThreadM][kThreadN
 }
 {% if STREAM > 0 %}
 
-// Leaves the block's part of a tile to the last of the `parts` blocks that share it, which adds up and writes the result.
-__device__ __forceinline__ void share_sums(const float (&sums)[kThreadM][kThreadN], float* home, unsigned* counter,
-                                           unsigned part, unsigned parts, float* shared, int slice, int first_m, int first_n,
-                                           const Epilogue& out, int rows_left, int columns_left) {
-  constexpr int kPasses = (kVectors + kThreads - 1) / kThreads;
-  const bool gathered = parts <= kGathered;
-  float* const mine = home + (gathered ? part_offset(part) : 0);
+// Brings the sums of the blocks that share a tile together; the last to arrive writes the result.
+__device__ __forceinline__ void share_sums(const float (&sums)[kThreadM][kThreadN], const Share& share, float* shared, int slice,
+                                           int first_m, int first_n, const Epilogue& out, int rows_left, int columns_left) {
+  // Behind the staged sums: a word that nobody uses.
+  float* const word = shared + kSlices * kBlockM * kPitchC - 1;
   stage_sums(sums, shared, slice, first_m, first_n, rows_left);
   __syncthreads();
-  for (int number = threadIdx.x; number < kVectors; number += kThreads) {
-    float own[4];
-    sum_slices(own, shared, number);
-    if (gathered) {
-      store_global<4>(mine + number * 4, own);
-    } else {
-      add_global<4>(mine + number * 4, own);
+  const bool early = !(share.gathered() && others_arrived(share.counter, share.parts, word));
+  if (early) {
+    float* const own = share.own();
+    for (int number = threadIdx.x; number < kVectors; number += kThreads) {
+      float part[4];
+      sum_slices(part, shared, number);
+      if (share.gathered()) {
+        store_global<4>(own + number * 4, part);
+      } else {
+        add_global<4>(own + number * 4, part);
+      }
     }
+    if (!last_to_arrive(share.counter, share.parts, word)) return;
   }
-  if (!last_to_arrive(counter, parts, shared)) return;
+  constexpr int kPasses = (kVectors + kThreads - 1) / kThreads;
   float total[kPasses][4];
 #pragma unroll
   for (int pass = 0; pass < kPasses; ++pass) {
+    const int number = pass * kThreads + threadIdx.x;
 #pragma unroll
     for (int q = 0; q < 4; ++q) total[pass][q] = 0.0f;
+    if (share.gathered() && (kVectors % kThreads == 0 || number < kVectors)) sum_slices(total[pass], shared, number);
   }
 #pragma unroll 1
-  for (unsigned p = 0; p < (gathered ? parts : 1); ++p) {
+  for (unsigned number = 0; number < (share.gathered() ? share.parts : 1); ++number) {
+    const bool mine = share.gathered() && number == share.part;
+    if (mine && !early) continue;  // it was never left
+    float* const from = share.at(number);
 #pragma unroll
     for (int pass = 0; pass < kPasses; ++pass) {
-      const int number = pass * kThreads + threadIdx.x;
-      if (kVectors % kThreads == 0 || number < kVectors) take_global<4>(total[pass], home + part_offset(p) + number * 4);
+      const int vector = pass * kThreads + threadIdx.x;
+      if (kVectors % kThreads == 0 || vector < kVectors) {
+        if (mine) {
+          leave_zeros<4>(from + vector * 4);
+        } else {
+          take_global<4>(total[pass], from + vector * 4);
+        }
+      }
     }
   }
 #pragma unroll
