@@ -80,7 +80,7 @@ def model_command(
                 "configs": len(measured.configs),
                 "places": len(measured.places),
                 "constants": model.constants,
-                "regression_strength": model.regression.strength if model.regression else None,
+                "regression_hold": model.regression.hold if model.regression else None,
                 "shares": model.shares,
                 "held_out_sizes": found.by_size,
                 "held_out_gpus": found.by_gpu,

@@ -65,14 +65,18 @@ class FittedModel:
         if ground.measured.count < LEAST_TIMES:
             return cls(ground, Constants())
         constants = _constants(ground)
-        features, missed, of_place = [], [], []
+        features, missed, places, configs = [], [], [], []
         for number, prepared in enumerate(ground.prepared):
             problem = ground.measured.places[number].problem
             features.append(describe(ground.spec, problem, prepared, constants))
             missed.append(ground.log_ms(number) - np.log(prepared.terms.time_ms(constants)))
-            of_place += [number] * len(missed[-1])
+            rows = ground.measured.rows(number)
+            places.append(np.full(len(rows), number))
+            configs.append(rows)
         columns = {name: np.concatenate([one[name] for one in features]) for name in features[0]}
-        regression = fit_regression(columns, np.concatenate(missed), np.array(of_place))
+        regression = fit_regression(
+            columns, np.concatenate(missed), np.concatenate(places), np.concatenate(configs)
+        )
         left = np.full(ground.measured.log_ms.shape, np.nan)
         levels = np.zeros(len(missed))
         for number, one in enumerate(features):
@@ -83,8 +87,8 @@ class FittedModel:
         unit = float(np.nanstd(left)) + 1e-9
         left, fill = left / unit, ground.fill()
         most = np.argsort(-np.isfinite(left).sum(axis=0), kind="stable")[:NEAREST_PLACES]
-        places = [ground.measured.places[number] for number in most]
-        apart = np.array([[one.apart(other) for other in places] for one in places])
+        around = [ground.measured.places[number] for number in most]
+        apart = np.array([[one.apart(other) for other in around] for one in around])
         shares = settled(left[:, most], apart, fill[:, most])
         return cls(ground, constants, regression, left, levels, unit, fill, shares)
 

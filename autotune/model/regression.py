@@ -11,18 +11,20 @@ from autotune.columns import Array
 
 PAIRED = 24
 """Products are made of this many features: those that by themselves explain most."""
-PAIR_CAUTION = 4.0
-"""How much more strongly the weights of products are held towards zero."""
-STRENGTHS = (1.0, 10.0, 100.0, 1000.0, 10000.0)
-"""Of the hold towards zero, in rows that say "no effect"; which one, held-out groups decide."""
-FIRST_STRENGTH = 30.0
-"""For choosing the features that are paired, and where there is a single group."""
+HOLDS = tuple((strength, caution) for strength in (10.0, 100.0, 1e3, 1e4, 1e5) for caution in (3.0, 100.0))
+"""How strongly weights are held towards zero, in rows that say "no effect", and how much more so those of products."""
+FIRST_STRENGTH = 100.0
+"""For choosing the features that are paired."""
 FAR = 3.0
 """Features are cut off at this many standard deviations: nothing is known of what lies beyond."""
 
 
-MOST_GROUPS = 12
-"""Into how many groups places are put to choose the strength."""
+MOST_GROUPS = 8
+"""Into how many groups places, and configurations, are put to choose the hold."""
+CHOSEN_ON = 6000
+"""Of more times, as many evenly spaced ones choose the hold."""
+SHIFTS = (0, 3)
+"""Which groups of places are left out with a group of configurations: those so many after it."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Regression:
     """Of the features, then of the products."""
     offset: float
     """What the weights say on average."""
-    strength: float
+    hold: tuple[float, float]
 
     def expect(self, features: Mapping[str, Array]) -> Array:
         """What the features say, 0 on average over what was learnt from."""
@@ -47,11 +49,14 @@ class Regression:
         return np.asarray(matrix @ self.weights - self.offset)
 
 
-def fit_regression(features: Mapping[str, Array], values: Array, places: Array) -> Regression | None:
+def fit_regression(
+    features: Mapping[str, Array], values: Array, places: Array, configs: Array
+) -> Regression | None:
     """What explains differences between values of one place best; None where no feature varies.
 
-    `places` are whole numbers. What a place has in common is left out, lest the regression take which configurations
-    were tried at a size for an effect of them. The strength is the one with which places left out are explained best.
+    `places` and `configs` are whole numbers. What a place has in common is left out, lest the regression take which
+    configurations were tried at a size for an effect of them. The hold is the one with which configurations left out
+    are explained best at places left out.
     """
     names = tuple(name for name, column in features.items() if np.ptp(column) > 1e-9)
     if not names:
@@ -66,27 +71,40 @@ def fit_regression(features: Mapping[str, Array], values: Array, places: Array) 
     matrix = _matrix(scaled, paired)
     average = matrix.mean(axis=0)
     matrix = _centred(matrix, places)
-    caution = np.concatenate([np.ones(len(names)), np.full(matrix.shape[1] - len(names), PAIR_CAUTION)])
+    single = len(names)
     whole, pull = matrix.T @ matrix, matrix.T @ values
-    strength = _best_strength(matrix, values, places % MOST_GROUPS, caution, whole, pull)
-    weights = _solve(whole, pull, strength * caution)
-    return Regression(names, middle, unit, paired, weights, float(average @ weights), strength)
+    hold = _best_hold(matrix, values, places % MOST_GROUPS, configs % MOST_GROUPS, single)
+    weights = _solve(whole, pull, _held(hold, single, matrix.shape[1]))
+    return Regression(names, middle, unit, paired, weights, float(average @ weights), hold)
 
 
-def _best_strength(
-    matrix: Array, values: Array, groups: Array, caution: Array, whole: Array, pull: Array
-) -> float:
-    kinds = np.unique(groups).tolist()
-    if len(kinds) < 2:
-        return FIRST_STRENGTH
-    errors = np.zeros(len(STRENGTHS))
-    for kind in kinds:
-        own, wanted = matrix[groups == kind], values[groups == kind]
-        square, own_pull = whole - own.T @ own, pull - own.T @ wanted
-        for place, strength in enumerate(STRENGTHS):
-            miss = wanted - own @ _solve(square, own_pull, strength * caution)
-            errors[place] += float(np.square(miss).sum())
-    return STRENGTHS[int(np.argmin(errors))]
+def _best_hold(
+    matrix: Array, values: Array, places: Array, configs: Array, single: int
+) -> tuple[float, float]:
+    """The one with which new configurations are explained best, at new places where there are several."""
+    few = np.arange(0, len(values), -(-len(values) // CHOSEN_ON))
+    matrix, values, places, configs = matrix[few], values[few], places[few], configs[few]
+    errors = np.zeros(len(HOLDS))
+    kinds = np.unique(places)
+    for fold in np.unique(configs):
+        for kind in dict.fromkeys(kinds[(fold + shift) % len(kinds)] for shift in SHIFTS):
+            new_place = places == kind if len(kinds) > 1 else np.ones(len(places), dtype=bool)
+            asked = new_place & (configs == fold)
+            rest = ~((new_place if len(kinds) > 1 else asked) | (configs == fold))
+            if not asked.any() or not rest.any():
+                continue
+            square, pull = matrix[rest].T @ matrix[rest], matrix[rest].T @ values[rest]
+            for number, hold in enumerate(HOLDS):
+                weights = _solve(square, pull, _held(hold, single, matrix.shape[1]))
+                errors[number] += float(np.square(values[asked] - matrix[asked] @ weights).sum())
+    return HOLDS[int(np.argmin(errors))] if errors.any() else HOLDS[-1]
+
+
+def _held(hold: tuple[float, float], single: int, count: int) -> Array:
+    strength, caution = hold
+    held = np.full(count, strength * caution)
+    held[:single] = strength
+    return held
 
 
 def _centred(matrix: Array, places: Array) -> Array:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from fakes.trials import trial
 
 from autotune.config import Config
 from autotune.gpu import GpuSpec
@@ -12,10 +13,10 @@ from autotune.legality import search_space
 from autotune.model.closed_form import prepare
 from autotune.model.constants import CONSTANT_NAMES, Constants
 from autotune.occupancy import occupancy
+from autotune.problem import Problem
 from autotune.problems import make_problem
 from autotune.records import Measurement, Origin, Outcome, Resources, Status, TrialRecord
 from autotune.spec.kernel_spec import KernelSpec
-from fakes.trials import trial
 
 HIDDEN_BY_VALUE = 0.06
 HIDDEN_BY_CONFIG = 0.06
@@ -27,7 +28,7 @@ FAILURES = 0.03
 def made_up(
     spec: KernelSpec,
     gpu: GpuSpec,
-    sizes: Sequence[object],
+    sizes: Sequence[int | tuple[int, ...]],
     count: int,
     seed: int = 0,
     noise: float = 0.03,
@@ -81,9 +82,9 @@ def made_up(
 
 
 def _resources(
-    spec: KernelSpec, gpu: GpuSpec, problem: object, configs: Sequence[Config], rng: np.random.Generator
+    spec: KernelSpec, gpu: GpuSpec, problem: Problem, configs: Sequence[Config], rng: np.random.Generator
 ) -> list[Resources]:
-    prepared = prepare(spec, gpu, problem, configs)  # type: ignore[arg-type]
+    prepared = prepare(spec, gpu, problem, configs)
     found = []
     for row in range(len(configs)):
         registers = int(min(gpu.max_registers_per_thread, prepared.use.registers[row] + rng.integers(0, 24)))
