@@ -1,4 +1,4 @@
-"""The performance model fitted to whatever is recorded: the user's results, shipped studies and their tables.
+"""The performance model fitted to whatever is recorded of a GPU: the user's results, shipped studies and their tables.
 
 Tables are large files of records, studies/<gpu table>/<kernel>/tables/*.jsonl[.gz]: no answer is looked for in
 them, the model alone learns from them. A fitted model is kept, in the process and in the cache folder, until any
@@ -37,7 +37,7 @@ def model_of(
 
     Raises StoreError, with file and line, for a damaged file.
     """
-    own = [] if store is None else own_records(store, spec)
+    own = [] if store is None else own_records(store, spec, gpu)
     files = study_files(spec, gpu, folders)
     key = _digest(spec, gpu, own, files)
     if key not in _FITTED:
@@ -45,13 +45,14 @@ def model_of(
     return _FITTED[key]
 
 
-def own_records(store: Store, spec: KernelSpec) -> list[TrialRecord]:
-    """The user's measurements of a kernel, on any GPU."""
-    return store.records(RecordQuery(kernel=spec.name, origin=Origin.MEASURED))
+def own_records(store: Store, spec: KernelSpec, gpu: GpuSpec | None) -> list[TrialRecord]:
+    """The user's measurements of a kernel on a GPU, or on all."""
+    device = gpu.identity.key if gpu else None
+    return store.records(RecordQuery(kernel=spec.name, device=device, origin=Origin.MEASURED))
 
 
 def study_files(spec: KernelSpec, gpu: GpuSpec | None, folders: Sequence[Path] = ()) -> list[Path]:
-    """Shipped studies and tables of the kernel on the GPU; those of all GPUs where there are none or none is named."""
+    """Shipped studies and tables of the kernel on the GPU, or on all."""
     roots = [*(folder / "studies" for folder in folders), paths.shipped("studies")]
 
     def below(table: str) -> list[Path]:
@@ -63,7 +64,7 @@ def study_files(spec: KernelSpec, gpu: GpuSpec | None, folders: Sequence[Path] =
         ]
         return [path for path in found if path.suffix in (".jsonl", ".gz")]
 
-    return (below(gpu.table) if gpu else []) or below("*")
+    return below(gpu.table if gpu else "*")
 
 
 def all_records(own: Sequence[TrialRecord], files: Sequence[Path]) -> list[TrialRecord]:

@@ -151,8 +151,8 @@ def _ground(
         records = all_records([], studies)
     else:
         with open_store(db) as store:
-            own = own_records(store, spec)
-        records = all_records(own, study_files(spec, chosen, folders))
+            own = own_records(store, spec, None)
+        records = all_records(own, study_files(spec, None, folders))
     tables = [record.device.table for record in records if record.kernel == spec.name]
     if not tables:
         raise NothingFound(
