@@ -71,7 +71,7 @@ def test_too_much_shared_memory() -> None:
     [
         ({"BM": 100}, "BM must be one of 16, 32, 64, 96, 128, 192, 256, got 100"),
         ({"REGDB": 1}, "REGDB must be one of false, true, got 1"),
-        ({"LOAD": "tma"}, "LOAD must be one of sync, prefetch, cpasync, got tma"),
+        ({"LOAD": "dma"}, "LOAD must be one of sync, prefetch, cpasync, tma, got dma"),
     ],
 )
 def test_a_value_outside_the_list(changes: dict[str, Value], message: str) -> None:
