@@ -52,6 +52,7 @@ def search(
     raises GpuUnavailable. The same study name goes on where an earlier run stopped. `trials` and `time_s` are
     per size. Raises InputError, and NothingFound where no size got any time.
     """
+    from autotune.choice.learned import model_of
     from autotune.compile.pool import CompilePool
     from autotune.device.stages import GpuStages
     from autotune.predicted_stages import PredictedStages, environment_without_gpu
@@ -99,8 +100,10 @@ def search(
         for problem in problems
     ]
     with open_store(db) as store, CompilePool() as pool:
+        model = model_of(store, spec, target.gpu, folders)
+        requests = [replace(request, model=model) for request in requests]
         if local is None:
-            return _run_all(requests, PredictedStages(pool), store, on_event, matrix=matrix)
+            return _run_all(requests, PredictedStages(pool, model), store, on_event, matrix=matrix)
         with GpuStages(local, pool, timing) as stages:
             return _run_all(requests, stages, store, on_event, matrix=matrix)
 

@@ -8,16 +8,21 @@ from autotune.compile import nvrtc
 from autotune.compile.ahead import CompileAhead
 from autotune.compile.pool import CompilePool
 from autotune.model import predict_ms
+from autotune.model.fitted import FittedModel
 from autotune.occupancy import with_occupancy
 from autotune.records import Environment, Origin
 
 
 class PredictedStages(CompileAhead):
-    """Registers, spills and shared memory are exact, from the compiler; nothing is run."""
+    """Registers, spills and shared memory are exact, from the compiler; nothing is run.
+
+    The times are the closed form's unless there is a `model` that was fitted to measurements.
+    """
 
     origin = Origin.PREDICTED
 
-    def __init__(self, pool: CompilePool) -> None:
+    def __init__(self, pool: CompilePool, model: FittedModel | None = None) -> None:
+        self._model = model
         # Predicting takes no time, so the compilers are what has to be kept busy.
         super().__init__(pool, 2 * pool.workers)
 
@@ -27,7 +32,9 @@ class PredictedStages(CompileAhead):
     def measure(self, candidate: Candidate, run: Runnable, best_ms: float | None) -> float:
         """The model's time in ms, from the compiled kernel's real resources."""
         resources = with_occupancy(run.kernel.resources, run.launch, candidate.gpu)
-        return predict_ms(candidate, resources)
+        if self._model is None or not self._model.learnt:
+            return predict_ms(candidate, resources)
+        return self._model.predict(candidate.problem, [candidate.config], [resources])[0]
 
 
 def environment_without_gpu() -> Environment:

@@ -1,8 +1,8 @@
 """The performance model fitted to whatever is recorded of a GPU: the user's results, shipped studies and their tables.
 
 Tables are large files of records, studies/<gpu table>/<kernel>/tables/*.jsonl[.gz]: no answer is looked for in
-them, the model alone learns from them. A fitted model is kept, in the process and in the cache folder, until any
-of this changes.
+them, the model alone learns from them. Records of another version of the kernel teach nothing. A fitted model is
+kept, in the process and in the cache folder, until any of this changes.
 """
 
 from __future__ import annotations
@@ -80,8 +80,10 @@ def all_records(own: Sequence[TrialRecord], files: Sequence[Path]) -> list[Trial
 def _fit(
     key: str, spec: KernelSpec, gpu: GpuSpec, own: Sequence[TrialRecord], files: Sequence[Path]
 ) -> FittedModel:
-    model = FittedModel.fit(all_records(own, files), spec, gpu)
-    if model.learnt:
+    current = kernel_hash(spec)
+    records = [record for record in all_records(own, files) if record.kernel_hash == current]
+    model = FittedModel.fit(records, spec, gpu)
+    if own or files:
         _keep(key, model)
     return model
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -97,6 +98,10 @@ class FittedModel:
         """Whether there were measurements enough to learn from."""
         return self.left is not None
 
+    @cached_property
+    def _rows(self) -> dict[Config, int]:
+        return {config: row for row, config in enumerate(self.ground.measured.configs)}
+
     def place(self, problem: Problem, protocol: str | None = None) -> Place:
         """Where a prediction is made: this GPU, the kernel as measured last, the usual protocol."""
         places = self.ground.measured.places
@@ -144,7 +149,7 @@ class FittedModel:
         assert self.left is not None
         assert self.fill is not None
         measured = self.ground.measured
-        order = {config: row for row, config in enumerate(measured.configs)}
+        order = self._rows
         result = np.zeros(len(configs))
         seen = np.array([at for at, config in enumerate(configs) if config in order], dtype=np.intp)
         if not len(seen):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from autotune.gpu import GpuSpec
 from autotune.problem import Problem
@@ -13,6 +14,9 @@ from autotune.records import DeviceIdentity, Environment, Status, TrialRecord
 from autotune.space.search_space import SearchSpace
 from autotune.spec.kernel_spec import KernelSpec
 from autotune.study.progress import Occupation
+
+if TYPE_CHECKING:
+    from autotune.model.fitted import FittedModel
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class StudyRequest:
     """UUID of the board that measures; empty where none does."""
     space: SearchSpace | None = None
     """Where to search; None for all that the spec's rules and the GPU's limits allow."""
+    model: FittedModel | None = None
+    """What ranks configurations before they are tried; None for the closed form."""
     session: str = field(default_factory=lambda: uuid.uuid4().hex)
 
 

@@ -18,7 +18,8 @@ from autotune.starts import starting_points
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from autotune.study.foresight import Estimates, Prior
+    from autotune.model.fitted import FittedModel
+    from autotune.study.foresight import Prior
     from autotune.study.samplers import LegalSampler
 
 STRATEGIES = {
@@ -41,6 +42,16 @@ class Subject:
     gpu: GpuSpec
     problem: Problem
     space: SearchSpace
+    model: FittedModel | None = None
+    """Fitted to what is recorded of the kernel on the GPU; None for the closed form."""
+
+    def predict(self, configs: Sequence[Config]) -> list[float]:
+        """The performance model's times in ms, from estimated resources where none are recorded."""
+        from autotune.model import rank
+
+        if self.model is not None and self.model.learnt:
+            return self.model.predict(self.problem, configs)
+        return rank(self.spec, self.gpu, self.problem, configs)
 
 
 def check_strategy(name: str) -> None:
@@ -76,7 +87,7 @@ def make_sampler(name: str, subject: Subject, seed: int, priors: Sequence[Prior]
         return Evolution(space, default_config(subject), seed)
     if name == "hand":
         return Hand(space, default_config(subject), seed)
-    return Auto(space, starting_configs(subject), _estimates(subject), priors, seed)
+    return Auto(space, starting_configs(subject), subject.predict, priors, seed)
 
 
 def starting_configs(subject: Subject) -> list[Config]:
@@ -87,13 +98,6 @@ def starting_configs(subject: Subject) -> list[Config]:
     if default not in subject.space:
         default = nearest_legal(subject.space, default)
     return list(dict.fromkeys([*named, default]))
-
-
-def _estimates(subject: Subject) -> Estimates:
-    """The performance model's times."""
-    from autotune.model import rank
-
-    return lambda configs: rank(subject.spec, subject.gpu, subject.problem, list(configs))
 
 
 def default_config(subject: Subject) -> Config:
@@ -107,11 +111,9 @@ def by_model(subject: Subject, configs: Sequence[Config]) -> list[Config]:
     The default and its neighbours are always among them: a sample of a huge space holds nothing near them. Those that
     the model holds equal, to 1%, are ordered by how little they differ from the default.
     """
-    from autotune.model import rank
-
     default = default_config(subject)
     pool = list(dict.fromkeys([default, *subject.space.neighbours(default), *configs]))
-    times = rank(subject.spec, subject.gpu, subject.problem, pool)
+    times = subject.predict(pool)
 
     def promise(place: int) -> tuple[int, int, float]:
         level = round(math.log(max(times[place], 1e-9)) / math.log(1.01))
