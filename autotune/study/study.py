@@ -133,7 +133,7 @@ def _contest(
 def _brain(request: StudyRequest, space: SearchSpace, sampler: LegalSampler | None) -> Asker:
     from autotune.study.brain import Brain
 
-    subject = Subject(request.spec, request.gpu, request.problem, space)
+    subject = Subject(request.spec, request.gpu, request.problem, space, request.model)
     return Brain(space, sampler or make_sampler(request.strategy, subject, request.seed))
 
 
