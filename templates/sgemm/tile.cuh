@@ -77,21 +77,24 @@ struct Place {
 {% if STREAM > 0 %}
 // A block's way through the tiles. While there are as many tiles as blocks, each takes a whole one. Each of the `rest` that
 // remain goes to a block that does its first `of_main` steps; the blocks that have none share out all their other steps evenly.
+// Blocks come to their part of the rest at different times, so that not all of them write at once.
 struct Walk {
   // What a part of a tile costs its block beside its steps, in steps: filling the pipeline, passing the sums on.
   static constexpr int kPartSteps = 2;
   unsigned number;   // of the tile
   int first, last;   // its steps that this block does
   unsigned whole, rest, helpers;
+  unsigned turn, turn_of_rest, whole_turns;
   int of_tile, of_main;
   unsigned long long at, end;  // a helper's steps, counted through all tiles that remain
 
   __device__ __forceinline__ Walk(int rows, int columns, int steps) {
     const unsigned tiles_m = rows / kBlockM + (rows % kBlockM != 0), tiles_n = columns / kBlockN + (columns % kBlockN != 0);
     const unsigned tiles = tiles_m * tiles_n;
-    whole = tiles / gridDim.x * gridDim.x, rest = tiles - whole;
-    of_tile = steps, of_main = steps, helpers = 0;
-    number = blockIdx.x, first = last = 0, at = end = 0;
+    whole_turns = tiles / gridDim.x;
+    whole = whole_turns * gridDim.x, rest = tiles - whole;
+    turn = 0, turn_of_rest = blockIdx.x % (whole_turns + 1);
+    of_tile = steps, of_main = steps, helpers = 0, at = end = 0;
     if (rest == 0) return;
     const long long even = static_cast<long long>(steps) * rest / gridDim.x + 1 + kPartSteps;
     if (even < steps) of_main = static_cast<int>(even);
@@ -105,16 +108,20 @@ struct Walk {
 
   // Goes on to the next tile or part of one; false at the end.
   __device__ __forceinline__ bool next() {
-    if (first < last && number < whole) {
-      number += gridDim.x;
-    } else if (first < last && blockIdx.x < rest) {
-      return false;
+    if (turn != turn_of_rest + 1 || at == end) {
+      if (turn > whole_turns) return false;
+      if (turn == turn_of_rest && blockIdx.x >= rest && at == end) ++turn;  // nothing of the rest is this block's
+      if (turn > whole_turns) return false;
+      const unsigned now = turn++;
+      if (now != turn_of_rest) {
+        number = (now - (now > turn_of_rest)) * gridDim.x + blockIdx.x, first = 0, last = of_tile;
+        return true;
+      }
+      if (blockIdx.x < rest) {
+        number = whole + blockIdx.x, first = 0, last = of_main;
+        return true;
+      }
     }
-    if (number < whole + (blockIdx.x < rest ? rest : 0)) {
-      first = 0, last = number < whole ? of_tile : of_main;
-      return true;
-    }
-    if (at >= end) return false;
     const unsigned long long of_helpers = shared_steps();
     const unsigned long long within = at % of_helpers, until = of_helpers - within < end - at ? of_helpers - within : end - at;
     number = whole + static_cast<unsigned>(at / of_helpers);
