@@ -63,8 +63,8 @@ def export(
     """Writes the tuned kernels of the sizes given, or of every size with results, as header, JSON or cubins.
 
     `classes` names classes other than the default, several values of one in a list: `{"trans_a": ["n", "t"]}` writes a
-    header whose functions are told how A lies. Raises InputError, and NothingFound where no size is given and none has a
-    result.
+    header whose functions are told how A lies. Raises InputError, and NothingFound where no size is given and none
+    has a result.
     """
     from autotune.exporter import export as write
     from autotune.spec.load import load_spec

@@ -121,7 +121,8 @@ def _distances(spec: KernelSpec, sizes: Mapping[str, Value]) -> dict[str, int]:
             shape = [size.evaluate(sizes) for size in array.shape]
             exchanged = bool(array.transposed) and sizes[array.transposed] == "t"
             width, rows = shape[-2:] if exchanged else (shape[-1], shape[-2] if len(shape) > 1 else 1)
-            assert isinstance(width, int) and isinstance(rows, int)
+            assert isinstance(width, int)
+            assert isinstance(rows, int)
             distances[array.pitch] = max(width, distances.get(array.pitch, 0))
             if array.stride:
                 distances[array.stride] = max(rows * width, distances.get(array.stride, 0))

@@ -10,7 +10,6 @@ import pytest
 from fakes.exported import TESTS, entry, find_nvcc, host_program, nvcc, scale_spec
 
 from autotune.config import Config
-from autotune.errors import InputError
 from autotune.exporter import default_entry, export
 from autotune.exporter.entries import FAR, ExportEntry
 from autotune.exporter.header import header_text

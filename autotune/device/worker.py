@@ -110,7 +110,9 @@ class Worker:
         with self._loaded(message.run.kernel) as function:
             return measure_call(
                 self._device,
-                _bind(self._device, function, message.run.launch, Scratch(self._device, [message.run.launch])),
+                _bind(
+                    self._device, function, message.run.launch, Scratch(self._device, [message.run.launch])
+                ),
                 self._buffers(message.workload),
                 message.protocol,
                 message.best_ms,

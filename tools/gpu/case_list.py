@@ -12,7 +12,9 @@ from case_whole import load_case, trouble
 __all__ = ["CASES", "Case", "NotChecked"]
 
 CASES = (
-    Case("T02", "NaN and infinities in C with beta zero; such results and stray writes are rejected", 90, t02),
+    Case(
+        "T02", "NaN and infinities in C with beta zero; such results and stray writes are rejected", 90, t02
+    ),
     Case("T03", "K=0, alpha=0 with NaN, empty outputs", 60, t03),
     Case("T05", "leading dimensions and offsets; the winner's thorough check", 120, t05),
     Case("T06", "summation orders pass, a lost K-slice fails", 90, t06),
