@@ -22,16 +22,28 @@ from autotune.study.samplers import RandomLegal
 
 INITIAL = 8
 """Configurations tried before the surrogate has a say, spread over the space."""
-INITIAL_WITH_PRIORS = 2
-"""The same where other sizes or GPUs tell what is fast."""
+PER_PRIOR = 2
+"""The same for each other size or GPU that tells what is fast."""
+FOLLOWING = 24
+"""So long every second trial is the best of the source that agrees most, among those unlike any tried before."""
+APART = 2
+"""In how many parameters they differ."""
+MODEL_LOOK = 500
+"""How many of a source's best are looked through for one that does."""
 SPREAD_AMONG = 50
 """Of how many random ones each of these is the farthest from those before."""
 PROMISING = 0.1
 """Where there is a model, they are spread over this share of the space, the best by it."""
 REFIT_SHARE = 12
 """The surrogate is fitted anew after every second trial at first, later after each such part of the trials."""
-BOLDNESS = (0.7, 1.5)
-"""The surrogate's deviations are multiplied by these in turn: to look close to the best, and far from it."""
+BOLDNESS = 1.5
+"""The surrogate's deviations are multiplied by this, since they are fitted to few trials and too sure."""
+CLOSE_EVERY = 3
+"""Every such proposal differs from the best in one parameter, as long as there are such."""
+TELLING = 8
+"""From so many trials on, it counts how well each source agrees."""
+LEAST_AGREEMENT = 0.2
+"""Rank correlation below which a source is left out of what is expected."""
 TRIALS_LEARNT = 300
 """Of more trials the fastest half and the latest half of this number are learnt from."""
 
@@ -72,13 +84,24 @@ class Auto(RandomLegal):
         learnt = self._surrogate
         if learnt is None:
             learnt = self._surrogate = _Surrogate(self._pool, self._priors, self._model)
-        initial = INITIAL_WITH_PRIORS if learnt.foresight.measured else INITIAL
+        initial = PER_PRIOR * learnt.foresight.measured or INITIAL
         if len(self.seen) < initial or not self._evidence.timed:
             return self._spread(learnt.foresight)
+        if learnt.foresight.measured and len(self.seen) < FOLLOWING:
+            # Only against slow ones can it be seen whether a source tells anything.
+            if len(self.seen) % 8 == 6:
+                return self._spread(None)
+            if len(self.seen) % 2 and learnt.agreement.max() > 0:
+                return self._spread(learnt.foresight)
         if learnt.take_in(self._evidence.findings, self._evidence.best):
             self._masked.clear()
-        boldness = BOLDNESS[len(self.seen) % len(BOLDNESS)]
-        score = learnt.score(self._evidence.pending, boldness)
+        score = learnt.score(self._evidence.pending)
+        best = self._evidence.best
+        if best and len(self.seen) % CLOSE_EVERY == 0:
+            changes = (self._pool.codes != self._pool.encode(best.config)).sum(axis=1)
+            close = self._best_of(np.where(changes == 1, score, -np.inf))
+            if close:
+                return close
         return self._best_of(score) or self.draw()
 
     @property
@@ -87,19 +110,15 @@ class Auto(RandomLegal):
             self._pool_made = Pool(self.space, self._rng)
         return self._pool_made
 
-    def _spread(self, foresight: Foresight) -> Config | None:
+    def _spread(self, foresight: Foresight | None) -> Config | None:
         """The farthest from those seen of a few random ones; of the foretold best where there is foresight."""
         pool = self._pool
         self._mask()
         open_places = np.flatnonzero(self._free)
         if not len(open_places):
             return self.draw()
-        if len(foresight):
-            foretold = foresight.of(pool.codes[open_places]).mean(axis=1)
-            kept = 1 if foresight.measured else max(1, round(PROMISING * len(open_places)))
-            if not self.seen.difference(self._starts):
-                kept = 1
-            open_places = open_places[np.argsort(foretold, kind="stable")[:kept]]
+        if foresight:
+            open_places = self._promising(foresight, open_places)
         few = self._rng.permutation(open_places)[:SPREAD_AMONG]
         score = np.zeros(len(few))
         if self.seen:
@@ -111,6 +130,29 @@ class Auto(RandomLegal):
             if self.mine(config):
                 return config
         return self.draw()
+
+    def _promising(self, foresight: Foresight, places: Array) -> Array:
+        """Those of the places that foresight holds for the best; one alone where it rests on measurements."""
+        pool = self._pool
+        foretold = foresight.of(pool.codes[places])
+        tried = len(self.seen.difference(self._starts))
+        if not foresight.measured:
+            kept = max(1, round(PROMISING * len(places))) if tried else 1
+            return np.asarray(places[np.argsort(foretold.mean(axis=1), kind="stable")[:kept]])
+        source = self._most_agreeing(foresight, tried)
+        order = places[np.argsort(foretold[:, source], kind="stable")]
+        for place in order[:MODEL_LOOK]:
+            # Near copies of what was tried would teach little.
+            row = pool.codes[place]
+            if all((row != other).sum() >= APART for other in map(pool.encode, self.seen)):
+                return np.array([place])
+        return order[:1]
+
+    def _most_agreeing(self, foresight: Foresight, tried: int) -> int:
+        """Each source in its turn at first, later the one whose times go best with those measured."""
+        if tried < PER_PRIOR * foresight.measured or self._surrogate is None:
+            return tried % foresight.measured
+        return int(self._surrogate.agreement[: foresight.measured].argmax())
 
     def _best_of(self, score: Array) -> Config | None:
         self._mask()
@@ -140,11 +182,15 @@ class _Surrogate:
         self._pool = pool
         self.foresight = Foresight(pool, priors, model)
         self._process = Process(pool.axes, len(self.foresight))
+        if self.foresight.measured:
+            self._process.begin_like(self.foresight.processes())
         self._posterior: Posterior | None = None
         self._learnt: list[Finding] = []
         self._taken = self._fitted_at = 0
         self._ahead = np.empty((0, 0))
         self._own_ahead = np.empty((0, 0))
+        self.agreement = np.ones(len(self.foresight))
+        """Of each column that foretells: the rank correlation with the times measured, 0 where it is too low."""
 
     def take_in(self, findings: Sequence[Finding], best: Finding | None) -> bool:
         """Learns from all findings there are; gives whether the pool has changed."""
@@ -172,23 +218,41 @@ class _Surrogate:
         codes = np.array([self._pool.encode(one.config) for one in self._learnt])
         self._ahead = self.foresight.of(self._pool.codes)
         self._own_ahead = self.foresight.of(codes)
-        self._process.fit(codes, self._own_ahead, self._values())
+        self.agreement = self._agreement()
+        self._process.fit(codes, self._own_ahead, self._values(), max(self.foresight.usual_error, 1e-9))
         self._posterior = Posterior(self._process, codes, self._own_ahead, self._pool.codes, self._ahead)
         self._taken = self._fitted_at = len(findings)
 
     def _values(self) -> Array:
         """What is to be explained: how much slower than foretold."""
-        times = shortened(np.array([one.log_time for one in self._learnt]))
-        return times - self._mean_of(self._own_ahead)
+        return self._times() - self._mean_of(self._own_ahead)
+
+    def _times(self) -> Array:
+        logs = np.array([one.log_time for one in self._learnt])
+        gap = self.foresight.gap
+        return shortened(logs, None if gap is None else float(logs.min()) + gap)
 
     def _mean_of(self, ahead: Array) -> Array:
-        return ahead.mean(axis=1) if ahead.shape[1] else np.zeros(len(ahead))
+        weight = self.agreement.sum()
+        result: Array = ahead @ self.agreement / weight if weight else np.zeros(len(ahead))
+        return result
 
-    def score(self, pending: Sequence[Config], boldness: float) -> Array:
+    def _agreement(self) -> Array:
+        if len(self._learnt) < TELLING:
+            return np.ones(len(self.foresight))
+        ranks = _ranks(self._times())
+        found = [np.corrcoef(_ranks(column), ranks)[0, 1] for column in self._own_ahead.T]
+        return np.where(np.array(found) > LEAST_AGREEMENT, found, 0.0)
+
+    def score(self, pending: Sequence[Config]) -> Array:
         """The logarithm of the expected improvement that each of the pool promises."""
         assert self._posterior is not None
         rows = np.array([self._pool.encode(config) for config in pending], dtype=np.intp)
         rows = rows.reshape(len(pending), self._pool.codes.shape[1])
         mean, deviation = self._posterior.expect(self._values(), rows, self.foresight.of(rows))
-        bound = float(shortened(np.array([one.log_time for one in self._learnt])).min())
-        return log_expected_improvement(mean + self._mean_of(self._ahead), boldness * deviation, bound)
+        bound = float(self._times().min())
+        return log_expected_improvement(mean + self._mean_of(self._ahead), BOLDNESS * deviation, bound)
+
+
+def _ranks(values: Array) -> Array:
+    return np.argsort(np.argsort(values))

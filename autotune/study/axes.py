@@ -68,4 +68,5 @@ def _apart(values: tuple[Value, ...]) -> Array:
         line = np.log2(1.0 + line)
     else:
         line = np.argsort(np.argsort(line)).astype(float)
-    return np.abs(line[:, None] - line[None, :])
+    apart: Array = np.abs(line[:, None] - line[None, :])
+    return apart

@@ -18,6 +18,8 @@ Estimates = Callable[[Sequence[Config]], Sequence[float]]
 
 TAIL = 0.3
 """How much of what lies above the median, on a logarithmic scale, counts: only the fast end has to be known well."""
+LEAST_ERROR = 1.0
+"""What foretells is taken to be off by at least this share of its own deviation."""
 LEARNT_FROM = 300
 """How many trials of another source are learnt from at most, where it does not know a configuration itself."""
 
@@ -46,7 +48,7 @@ class Foresight:
 
     def __init__(self, pool: Pool, priors: Sequence[Prior] = (), model: Estimates | None = None) -> None:
         self._pool = pool
-        self._columns: list[Callable[[Array], Array]] = []
+        self._columns: list[_Learnt | _Estimated] = []
         for prior in priors:
             learnt = _Learnt(pool, prior)
             if learnt.enough:
@@ -58,9 +60,19 @@ class Foresight:
             if estimated.tells_apart:
                 self._columns.append(estimated)
         self._known: dict[bytes, Array] = {}
+        self.gap = float(np.mean([column.gap for column in self._columns])) if self._columns else None
+        """How far, on a logarithmic scale, a usual time lies from the fastest; None where nothing is foretold."""
+        self.usual_error = 0.0
+        """How far off the columns have to be taken to be at least, on a logarithmic scale."""
+        if self._columns:
+            self.usual_error = LEAST_ERROR * float(self.of(pool.codes).mean(axis=1).std())
 
     def __len__(self) -> int:
         return len(self._columns)
+
+    def processes(self) -> list[Process]:
+        """What the times of each measured source were learnt with."""
+        return [column.process() for column in self._columns if isinstance(column, _Learnt)]
 
     def of(self, codes: Array) -> Array:
         """[rows, sources]: logarithms of times, in the sources' own units less their mean."""
@@ -85,12 +97,14 @@ class _Estimated:
         self._model = model
         logs = self._logs(pool.codes)
         self._middle = float(np.median(logs))
+        self.gap = self._middle - float(logs.min())
         self._mean = float(shortened(logs).mean())
         self.tells_apart = bool(np.ptp(logs) > 1e-6)
 
     def _logs(self, codes: Array) -> Array:
         times = np.array(self._model([self._pool.config(row) for row in codes]), dtype=float)
-        return np.log(np.maximum(times, 1e-9))
+        logs: Array = np.log(np.maximum(times, 1e-9))
+        return logs
 
     def __call__(self, codes: Array) -> Array:
         return shortened(self._logs(codes), self._middle) - self._mean
@@ -112,6 +126,7 @@ class _Learnt:
         if not self.enough:
             return
         short = shortened(np.array(logs))
+        self.gap = float(np.median(logs)) - min(logs)
         self._mean = float(short.mean())
         self._logs = {row.tobytes(): float(log) for row, log in zip(rows, short, strict=True)}
         self._codes, self._values = np.array(rows, dtype=np.intp), short
@@ -124,18 +139,22 @@ class _Learnt:
             found[unknown] = self._expected(codes[unknown])
         return found - self._mean
 
-    def _expected(self, codes: Array) -> Array:
+    def process(self) -> Process:
+        """Fitted to the fastest, and evenly to the rest."""
         if self._process is None:
             order = np.argsort(self._values, kind="stable")
-            # The fastest, and evenly spaced ones of the rest.
             head, tail = order[: LEARNT_FROM // 3], order[LEARNT_FROM // 3 :]
             step = max(1, -(-len(tail) // (LEARNT_FROM - len(head))))
             chosen = np.concatenate([head, tail[::step]])
             self._codes, self._values = self._codes[chosen], self._values[chosen]
             self._process = Process(self._pool.axes)
             self._process.fit(self._codes, np.zeros((len(chosen), 0)), self._values)
+        return self._process
+
+    def _expected(self, codes: Array) -> Array:
+        process = self.process()
         nothing = np.zeros((len(codes), 0))
         none = np.zeros((len(self._codes), 0))
-        posterior = Posterior(self._process, self._codes, none, codes, nothing)
+        posterior = Posterior(process, self._codes, none, codes, nothing)
         mean, _ = posterior.expect(self._values, codes[:0], nothing[:0])
         return mean

@@ -95,7 +95,7 @@ class Pool:
 
     def _set(self, codes: Array) -> None:
         self._places = {}
-        kept = []
+        kept: list[int] = []
         for place, row in enumerate(codes):
             if self._places.setdefault(_key(row), len(kept)) == len(kept):
                 kept.append(place)

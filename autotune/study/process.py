@@ -12,6 +12,8 @@ set to what explains the trials best, held near their start by priors, in a few 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from autotune.columns import Array
@@ -57,6 +59,13 @@ class Process:
         """Mean and standard deviation of the values of the last fit."""
         self._unpack()
 
+    def begin_like(self, others: Sequence[Process]) -> None:
+        """Starts from how far similarity reaches and which parameters weigh in others of the same axes."""
+        n = 2 * self._n + 3
+        logs = np.mean([other._logs for other in others], axis=0)
+        self._start[:n] = logs[:n]
+        self._logs = self._start.copy()
+
     def _unpack(self) -> None:
         n = self._n
         factors = np.exp(self._logs)
@@ -95,9 +104,9 @@ class Process:
             result += ((foretold * self.trust) @ others.T).astype(np.float32)
         return result
 
-    def fit(self, codes: Array, foretold: Array, values: Array) -> None:
+    def fit(self, codes: Array, foretold: Array, values: Array, least_unit: float = 1e-9) -> None:
         """Moves the factors towards what explains the values best."""
-        self.middle, self.unit = float(values.mean()), float(values.std()) + 1e-9
+        self.middle, self.unit = float(values.mean()), max(float(values.std()), least_unit)
         wanted = (values - self.middle) / self.unit
         distances = self.axes.distances(codes)
         for _ in range(STEPS if self._steps else FIRST_STEPS):
@@ -129,7 +138,8 @@ class Process:
         slope[2 * n + 2] = towards_whole.sum()
         slope[2 * n + 3 : -1] = self.trust * ((towards @ foretold) * foretold).sum(axis=0)
         slope[-1] = self.noise * np.trace(towards)
-        return slope - (self._logs - self._start) / self._width**2
+        slope -= (self._logs - self._start) / self._width**2
+        return slope
 
     def _climb(self, slope: Array) -> None:
         self._steps += 1

@@ -19,11 +19,12 @@ from autotune.errors import NothingFound
 from autotune.launch import check_call
 from autotune.legality import search_space
 from autotune.problems import check_problem
-from autotune.records import Outcome, TrialRecord
+from autotune.records import Origin, Outcome, TrialRecord
 from autotune.space.search_space import SearchSpace
 from autotune.store import Store
 from autotune.study.budget import PATIENCE, Budget
 from autotune.study.contest import Contest, nothing_legal
+from autotune.study.elsewhere import priors_of
 from autotune.study.final import Compares, MeasuresBaseline
 from autotune.study.interrupt import Interrupt
 from autotune.study.ledger import Ledger, time_ms
@@ -36,6 +37,7 @@ from autotune.study.window import Window
 from autotune.trial import Stages, run_trial
 
 if TYPE_CHECKING:
+    from autotune.study.foresight import Prior
     from autotune.study.samplers import LegalSampler
 
 OnEvent = Callable[[Progress], None]
@@ -123,18 +125,25 @@ def _contest(
     space = request.space or search_space(request.spec, request.gpu, request.problem)
     if not space.count:
         raise NothingFound(nothing_legal(request, space))
-    asker = _brain(request, space, sampler) if configs is None else Listing(space, configs)
+    if configs is None:
+        # What is recorded elsewhere must not help a replay that is to show what a strategy finds by itself.
+        wanted = request.strategy == "auto" and sampler is None and stages.origin is Origin.MEASURED
+        asker = _brain(request, space, sampler, priors_of(request, store) if wanted else [])
+    else:
+        asker = Listing(space, configs)
     # Somebody who asks for everything gets it, however much of it fails.
     patience = None if request.strategy == "exhaustive" or configs is not None else PATIENCE
     budget = Budget(request.trials, request.time_s, patience)
     return Contest(request, space, Ledger(request, stages.origin, store, space), asker, budget)
 
 
-def _brain(request: StudyRequest, space: SearchSpace, sampler: LegalSampler | None) -> Asker:
+def _brain(
+    request: StudyRequest, space: SearchSpace, sampler: LegalSampler | None, priors: Sequence[Prior]
+) -> Asker:
     from autotune.study.brain import Brain
 
     subject = Subject(request.spec, request.gpu, request.problem, space, request.model)
-    return Brain(space, sampler or make_sampler(request.strategy, subject, request.seed))
+    return Brain(space, sampler or make_sampler(request.strategy, subject, request.seed, priors))
 
 
 class _Search:
