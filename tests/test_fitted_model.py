@@ -10,6 +10,7 @@ from fakes.measured import made_up
 from fakes.trials import failed, predicted, trial
 
 from autotune.config import Config
+from autotune.expressions import Expression
 from autotune.gpu_tables import find_gpu
 from autotune.legality import search_space
 from autotune.model import rank
@@ -160,6 +161,14 @@ def test_a_kernel_without_costs_learns_too() -> None:
     rows = np.flatnonzero(np.isfinite(measured))
     times = model.predict(CUBE, [GROUND.measured.configs[row] for row in rows])
     assert spearman(np.array(times), measured[rows]) > 0.9
+
+
+def test_what_is_a_number_at_one_size_only_says_nothing() -> None:
+    odd = replace(SGEMM, variants={**SGEMM.variants, "ODD": Expression.parse("'wide' if M > 1024 else BM")})
+    model = FittedModel.fit(RECORDS, odd, H200)
+    assert model.regression is not None
+    assert "ODD" not in model.regression.names
+    assert model.predict(CUBE, UNSEEN) == pytest.approx(MODEL.predict(CUBE, UNSEEN), rel=1e-6)
 
 
 # --- records

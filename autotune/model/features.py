@@ -21,15 +21,15 @@ NEGLIGIBLE = -5.0
 def describe(
     spec: KernelSpec, problem: Problem, prepared: Prepared, constants: Constants
 ) -> dict[str, Array]:
-    """A column for each feature, the same names for every problem and GPU."""
+    """A column for each feature; what a spec derives may be a number for one problem and a text for another."""
     rows = len(prepared.terms)
     found: dict[str, Array] = {}
     for parameter in spec.parameters:
         if len(parameter.values) > 1:
             found |= _value_columns(parameter.name, parameter.values, prepared.columns, rows)
     for name in [*spec.derived, *spec.variants]:
-        column = _full(prepared.columns[name], rows)
-        if column.dtype.kind in "bif":
+        column = _numbers(_full(prepared.columns[name], rows))
+        if column is not None:
             found[name] = _logs(column)
     for name, size in problem.sizes:
         found[f"size {name}"] = np.full(rows, np.log2(max(size, 1)))
@@ -73,15 +73,22 @@ def _value_columns(
 ) -> dict[str, Array]:
     """One column for numbers, one for each but the first of other values."""
     column = _full(columns[name], rows)
-    if all(isinstance(value, int | float) for value in values) and column.dtype.kind in "bif":
-        return {name: _logs(column)}
+    numbers = _numbers(column) if all(isinstance(value, int | float) for value in values) else None
+    if numbers is not None:
+        return {name: _logs(numbers)}
     listed = column.tolist()
     return {f"{name}={value}": np.array([float(one == value) for one in listed]) for value in values[1:]}
 
 
-def _logs(column: Array) -> Array:
-    """Numbers on a logarithmic scale; with a unit added, since many are 0 for "none"."""
-    numbers = column.astype(float)
+def _numbers(column: Array) -> Array | None:
+    """The column as floats; None where there is a text or a tuple in it."""
+    if column.dtype.kind == "O" and not all(isinstance(value, int | float) for value in column.tolist()):
+        return None
+    return None if column.dtype.kind in "US" else column.astype(float)
+
+
+def _logs(numbers: Array) -> Array:
+    """On a logarithmic scale; with a unit added, since many are 0 for "none"."""
     return np.asarray(np.sign(numbers) * np.log2(1 + np.abs(numbers)))
 
 

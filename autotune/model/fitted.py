@@ -74,7 +74,8 @@ class FittedModel:
             rows = ground.measured.rows(number)
             places.append(np.full(len(rows), number))
             configs.append(rows)
-        columns = {name: np.concatenate([one[name] for one in features]) for name in features[0]}
+        everywhere = [name for name in features[0] if all(name in one for one in features)]
+        columns = {name: np.concatenate([one[name] for one in features]) for name in everywhere}
         regression = fit_regression(
             columns, np.concatenate(missed), np.concatenate(places), np.concatenate(configs)
         )

@@ -121,7 +121,11 @@ def _solve(square: Array, pull: Array, hold: Array) -> Array:
 
 
 def _scaled(features: Mapping[str, Array], names: tuple[str, ...], middle: Array, unit: Array) -> Array:
-    raw = np.column_stack([features[name] for name in names])
+    # What is not known here lies in the middle.
+    rows = len(next(iter(features.values())))
+    raw = np.column_stack(
+        [features.get(name, np.full(rows, usual)) for name, usual in zip(names, middle, strict=True)]
+    )
     return np.asarray(np.clip((raw - middle) / unit, -FAR, FAR))
 
 
