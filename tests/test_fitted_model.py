@@ -23,6 +23,7 @@ from autotune.model.measurements import Place, measurements
 from autotune.model.pick import FARTHEST, good_at, pick
 from autotune.model.report import evaluate, losses, spearman
 from autotune.model.residuals import Shares, expected
+from autotune.model.subset import chosen, held_out_regret
 from autotune.problem import Problem
 from autotune.problems import make_problem
 from autotune.spec.load import load_spec
@@ -201,13 +202,13 @@ def test_records_of_an_older_space_stand_for_the_defaults() -> None:
 
 
 def test_a_pick_was_good_elsewhere_and_never_failed() -> None:
-    chosen = pick(MODEL, place_of(1536))
-    assert chosen is not None
-    assert chosen.config in good_at(MODEL, range(len(SIZES)))
-    assert chosen.config not in GROUND.measured.failed
-    other = pick(MODEL, place_of(1536), lambda config: config != chosen.config)
+    picked = pick(MODEL, place_of(1536))
+    assert picked is not None
+    assert picked.config in good_at(MODEL, range(len(SIZES)))
+    assert picked.config not in GROUND.measured.failed
+    other = pick(MODEL, place_of(1536), lambda config: config != picked.config)
     assert other is not None
-    assert other.predicted_ms >= chosen.predicted_ms
+    assert other.predicted_ms >= picked.predicted_ms
 
 
 def test_nothing_is_picked_where_it_would_be_a_guess() -> None:
@@ -215,3 +216,18 @@ def test_nothing_is_picked_where_it_would_be_a_guess() -> None:
     assert pick(MODEL, place_of(1536, "another kernel")) is None
     assert pick(FittedModel.fit([], SGEMM, H200), place_of(1536)) is None
     assert pick(MODEL, place_of(1536), lambda config: False) is None
+
+
+def test_few_configurations_are_chosen_for_many_sizes() -> None:
+    measured = GROUND.measured
+    few = chosen(measured, range(len(SIZES)), 3)
+    assert len(few) <= 3
+    assert not measured.failed & set(few)
+    # The first is the one that is best on average; of one place alone it is the fastest there.
+    (fastest,) = chosen(measured, [0], 5)
+    assert measured.log_ms[measured.configs.index(fastest), 0] == np.nanmin(measured.log_ms[:, 0])
+    regrets = held_out_regret(measured)
+    assert [one.kernels for one in regrets] == [1, 2, 4, 8, 16]
+    assert all(0 <= one.median <= one.p90 <= one.worst for one in regrets)
+    assert regrets[-1].worst <= regrets[0].worst
+    assert held_out_regret(measured.keeping([0, 1])) == []

@@ -62,6 +62,7 @@ def model_command(
     """
     from autotune.model.fitted import FittedModel
     from autotune.model.report import evaluate
+    from autotune.model.subset import held_out_regret
     from autotune.spec.load import load_spec
 
     must_exist(db)
@@ -70,6 +71,10 @@ def model_command(
     ground = _ground(spec, gpu, db, studies, folders)
     model = FittedModel.on(ground)
     found = evaluate(ground, lambda held: note(f"{held.gpu} {held.size}: Spearman {held.spearman:.3f}"))
+    here = [
+        number for number, place in enumerate(ground.measured.places) if place.gpu.table == ground.gpu.table
+    ]
+    few = held_out_regret(ground.measured.keeping(here))
     if as_json:
         measured = ground.measured
         print_json(
@@ -85,10 +90,19 @@ def model_command(
                 "held_out_sizes": found.by_size,
                 "held_out_gpus": found.by_gpu,
                 "closed_form": found.closed_form,
+                "few_kernels": few,
             }
         )
         return
     _print(model, found.by_size, found.by_gpu, found.closed_form)
+    if few:
+        rows = [(one.kernels, _percent(one.median), _percent(one.p90), _percent(one.worst)) for one in few]
+        click.echo("")
+        table(
+            "Few kernels, without the size",
+            ["kernels", "median", "p90", "worst"],
+            rows,
+        )
 
 
 def _print(
