@@ -67,7 +67,7 @@ def obey(source: Source, arch: str, options: CompileOptions) -> CompiledKernel:
             hoard.append(bytearray(b"x" * (8 << 20)))
             time.sleep(0.002)
     elif act == "child-allocates":
-        program = "import time\nhoard = []\nwhile True: hoard.append(b'x' * (8 << 20)); time.sleep(0.002)"
+        program = "import time\nhoard = []\nwhile True: hoard.append(b'x' * (8 << 20)); time.sleep(0.02)"
         subprocess.run([sys.executable, "-c", program], check=False)
     elif act == "at-once":
         return bytearray(1 << 45)  # type: ignore[return-value]
