@@ -1,8 +1,10 @@
 from pathlib import Path
 
 import pytest
+import yaml
 
 from autotune.errors import InputError
+from autotune.spec import yaml_file
 from autotune.spec.yaml_file import parse_yaml, read_yaml
 
 PLACE = Path("/nowhere/k.yaml")
@@ -67,3 +69,22 @@ def test_unreadable_files(tmp_path):
     (tmp_path / "bad.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="UTF-8"):
         read_yaml(tmp_path / "bad.yaml")
+
+
+FILES = sorted((Path(__file__).parents[1] / "configs").rglob("*.yaml"))
+
+
+def test_both_readers_of_yaml_read_the_same(monkeypatch):
+    texts = [path.read_text(encoding="utf-8") for path in FILES] + ["a: 1e-7\nb: '1e-7'\nc: |\n  x\n  y\n"]
+    assert len(texts) > 10
+    read = [parse_yaml(text, PLACE) for text in texts]
+    monkeypatch.setattr(yaml_file, "_FAST_LOADER", yaml.SafeLoader)
+    assert [parse_yaml(text, PLACE) for text in texts] == read
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 5000, "\n".join(" " * depth + "a:" for depth in range(3000)), "a: \ud800"]
+)
+def test_nesting_without_end_and_what_is_no_text_are_refused(text):
+    with pytest.raises(InputError, match="is not valid YAML"):
+        parse_yaml(text, PLACE)

@@ -22,6 +22,9 @@ Key = tuple[str | int, ...]
 MAX_NODES = 100_000
 """Anchors may repeat values; what they unfold to stops here."""
 
+_FAST_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's takes a tenth of the time; PyYAML may have been built without it."""
+
 _WHOLE = re.compile("[-+]?(0|[1-9][0-9_]*|0x[0-9a-fA-F]+)")
 _EXPONENT = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?[eE][-+]?[0-9]+")
 
@@ -75,7 +78,7 @@ def parse_yaml(text: str, path: Path) -> YamlFile:
     """Like `read_yaml`, for text at hand; `path` is for messages."""
     reader = _Reader(path)
     try:
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = _composed(text)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
@@ -84,6 +87,14 @@ def parse_yaml(text: str, path: Path) -> YamlFile:
         raise InputError(f"is not valid YAML: {' '.join(str(error).split())}", shown(path)) from None
     data = reader.plain(node, ()) if node is not None else None
     return YamlFile(path, data, reader.lines)
+
+
+def _composed(text: str) -> yaml.Node | None:
+    try:
+        return yaml.compose(text, Loader=_FAST_LOADER)
+    except (yaml.YAMLError, UnicodeError):
+        # The slow reader says better what is wrong.
+        return yaml.compose(text, Loader=yaml.SafeLoader)
 
 
 class _Reader:
@@ -126,7 +137,7 @@ class _Reader:
     def scalar(self, node: yaml.ScalarNode, key: Key) -> str | bool | int | float | None:
         text = str(node.value)
         match node.tag.rpartition(":")[2]:
-            case "str" if node.style is None and _EXPONENT.fullmatch(text):
+            case "str" if not node.style and _EXPONENT.fullmatch(text):
                 # YAML 1.1 wants a point and a sign in `1e-7`, which readers of any other language do not expect.
                 return self.number(node, key, text)
             case "str":
