@@ -82,9 +82,7 @@ def test_both_readers_of_yaml_read_the_same(monkeypatch):
     assert [parse_yaml(text, PLACE) for text in texts] == read
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 1500, "\n".join(" " * depth + "a:" for depth in range(1500)), "a: \ud800"]
-)
+@pytest.mark.parametrize("text", ["\n".join(" " * depth + "a:" for depth in range(1500)), "a: \ud800"])
 def test_nesting_without_end_and_what_is_no_text_are_refused(text):
     with pytest.raises(InputError, match="is not valid YAML"):
         parse_yaml(text, PLACE)
