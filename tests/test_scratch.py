@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +18,7 @@ from autotune.device.launcher import Packed
 from autotune.device.messages import Workload
 from autotune.device.scratch import GUARD_BYTES, Scratch
 from autotune.device.verify import Trap, verify_run
+from autotune.device.worker import _bind
 from autotune.errors import InputError, StageFailure
 from autotune.gpu_tables import find_gpu
 from autotune.launch import plan_launch
@@ -140,3 +143,16 @@ def test_launches_share_the_largest() -> None:
     assert np.count_nonzero(gpu.blocks[-1]) == 0
     assert gpu.blocks[-1].size == 1000 + GUARD_BYTES
     assert Scratch(gpu, [gemm_launch(4, 4, 4)]).addresses(large) == {}
+
+
+def test_scratch_memory_lives_as_long_as_the_call_that_uses_it() -> None:
+    gpu, launch = FakeGpu(), with_scratch(100)
+    scratch = Scratch(gpu, [launch])
+    kept = weakref.ref(scratch)
+    bind = _bind(gpu, None, launch, scratch)
+    del scratch
+    gc.collect()
+    assert kept() is not None
+    del bind
+    gc.collect()
+    assert kept() is None

@@ -233,8 +233,8 @@ class Worker:
 
 
 def _bind(device: GpuDevice, function: object, launch: LaunchPlan, scratch: Scratch) -> Bind:
-    own = scratch.addresses(launch)
-    return lambda addresses: device.bind(function, launch, {**addresses, **own})
+    # The scratch memory lives as long as what is returned: its address alone would not keep it.
+    return lambda addresses: device.bind(function, launch, {**addresses, **scratch.addresses(launch)})
 
 
 class _Process:

@@ -86,26 +86,36 @@ class Draws:
         # Kind by kind, since by number nearly all configurations are tiles.
         self.spaces = [self._space(f"KIND == {kind!r} and ({rule})") for kind in kinds]
 
-    def some(self, count: int, per_config: int = 1) -> Iterator[Draw]:
-        """`count` calls, `per_config` of each configuration."""
+    def some(self, count: int, per_config: int = 1, per_kernel: int = 1) -> Iterator[Draw]:
+        """`count` calls, `per_config` of each configuration, of which `per_kernel` in a row share transpositions,
+        alignments and beta's class, and so but for guards the compiled kernel.
+        """
         for number in range(count):
             if number % per_config == 0:
                 config = self.config(number // per_config)
-            yield self.draw(config)
+            if number % per_config % per_kernel == 0:
+                classes = self.classes()
+            yield self.draw(config, classes)
 
     def config(self, number: int) -> Config:
         """A legal configuration; the kinds take turns."""
         return self.spaces[number % len(self.spaces)].sample(self.rng, 1)[0]
 
-    def draw(self, config: Config) -> Draw:
-        """A call of this configuration."""
+    def classes(self) -> dict[str, Value]:
+        """Transpositions, alignments and beta's class."""
         pick = self.rng.choice
-        sizes = tuple(zip("MNK", self._sizes(config), strict=True))
         classes: dict[str, Value] = {name: str(pick(["n", "t"])) for name in ("trans_a", "trans_b")}
-        exact = all(size % 4 == 0 for _, size in sizes) and self.rng.random() < 0.5
+        exact = self.rng.random() < 0.3
         for name in ("align_a", "align_b", "align_c"):
             classes[name] = 4 if exact else int(pick(ALIGNED))
         classes["beta"] = str(pick(["zero", "general"]))
+        return classes
+
+    def draw(self, config: Config, classes: Mapping[str, Value] | None = None) -> Draw:
+        """A call of this configuration, in these classes or random ones."""
+        pick = self.rng.choice
+        sizes = tuple(zip("MNK", self._sizes(config), strict=True))
+        classes = dict(classes or self.classes())
         beta = 0.0 if classes["beta"] == "zero" else float(pick([0.5, -1.0, 1.0, 0.0]))
         scalars = {"alpha": float(pick([1.0, 1.0, -0.5, 2.0, 0.0])), "beta": beta}
         wider = tuple(int(more) for more in self.rng.integers(0, 4, size=3))
