@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import signal
 import tempfile
 import warnings
@@ -10,6 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+
+# Tests run side by side, and NumPy's threads would wait for each other's cores; read where NumPy is first imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_configure() -> None:
