@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-
 # Tests run side by side, and NumPy's threads would wait for each other's cores; read where NumPy is first imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
