@@ -197,18 +197,24 @@ def test_writing_between_the_rows_of_c_is_found() -> None:
         check_launch(mutant(source, COLUMN_GUARD, "kStoreC"), launch, "matmul")
 
 
-def test_address_sanitizer_is_content_with_odd_sizes_and_finds_a_removed_guard() -> None:
+def test_address_sanitizer_is_content_with_odd_sizes() -> None:
     for sizes in [(17, 33, 5), (65, 129, 40), (7, 5, 0), (130, 3, 49)]:
         check(DEFAULT, problem(sizes, "mixed"), "address")
+
+
+def test_address_sanitizer_finds_a_removed_guard() -> None:
     source, launch = prepared(DEFAULT, problem((17, 33, 5), "mixed"))
     with pytest.raises(StageFailure, match="AddressSanitizer: heap-buffer-overflow") as caught:
         check_launch(mutant(source, ROW_GUARD, ""), launch, "matmul", sanitize="address")
     assert caught.value.status is Status.CRASHED
 
 
-def test_thread_sanitizer_is_content_with_the_default_and_finds_a_removed_barrier() -> None:
+def test_thread_sanitizer_is_content_with_the_default() -> None:
+    check(DEFAULT, problem((65, 129, 80), "aligned"), "thread")
+
+
+def test_thread_sanitizer_finds_a_removed_barrier() -> None:
     source, launch = prepared(DEFAULT, problem((65, 129, 80), "aligned"))
-    check_launch(source, launch, "matmul", sanitize="thread")
     with pytest.raises(StageFailure, match="data race") as caught:
         check_launch(mutant(source, MAIN_LOOP_BARRIER, ""), launch, "matmul", sanitize="thread")
     assert caught.value.status is Status.WRONG_RESULT
@@ -292,7 +298,7 @@ def test_T29_what_is_called_legal_compiles_fits_and_is_right(tmp_path: Path) -> 
     """The whole recipe, with refused ones tried as well, runs on a GPU: tools/gpu/cases.py, T29."""
     space = search_space(SGEMM, H200, CUBE)
     chooser = random.Random(92)
-    for _ in range(3):
+    for _ in range(2):
         legal = drawn(space, chooser)
         source = render(SGEMM, H200, CUBE, legal)
         kernel = compile_source(source, H200.arch, CompileOptions(cache=tmp_path))
