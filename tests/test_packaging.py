@@ -96,7 +96,8 @@ def test_the_source_distribution_holds_the_tests_too_and_nothing_private(built: 
 def test_an_installed_wheel_works_from_anywhere(built: Path, tmp_path: Path) -> None:
     site, elsewhere = tmp_path / "site", tmp_path / "elsewhere"
     elsewhere.mkdir()
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--target", site]
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-compile"]
+    pip += ["--target", site]
     run(*pip, only(built, "*.whl"), cwd=elsewhere)
     places = {
         "PYTHONPATH": str(site),
@@ -110,7 +111,6 @@ def test_an_installed_wheel_works_from_anywhere(built: Path, tmp_path: Path) -> 
     kernels = {kernel["kernel"]: kernel["file"] for kernel in json.loads(autotune("kernels", "--json"))}
     assert {"sgemm", "sgemm_batched", "sgemm_epilogue"} <= set(kernels)
     assert all(Path(file).is_relative_to(site) for file in kernels.values())
-    assert "a6000" in autotune("gpus")
     explained = json.loads(autotune("explain", "--gpu", "a6000", "--size", "256", "--compile", "--json"))
     assert explained["legal"]
     assert explained["use"]["registers_exact"]

@@ -96,7 +96,7 @@ def test_memory_limits_what_is_kept():
 
 
 def test_T56_vendor_routine_is_measured_as_a_kernel_is():
-    gpu, worker = start(time_ms=lambda entry, number: 2.0**-7)
+    gpu, worker = start(time_ms=lambda entry, number: 2.0**-4)
     run = runnable(gemm_launch(64, 64, 64))
     workload = Workload.of(run, PROTOCOL)
     worker.handle(Measure(run, workload, PROTOCOL))  # makes the buffer sets that both then use
