@@ -1,6 +1,6 @@
 """Checks the SGEMM kernel on the GPU of this machine by random calls: every result right, every guard zone untouched.
 
-    python tools/gpu/random_calls.py --count 5000 --per-config 50 --per-kernel 12 --out RESULT.json --commit HASH [--limit 240]
+    python tools/gpu/random_calls.py --out RESULT.json --commit HASH [--count 5000] [--limit 240]
 
 Each call is a legal configuration on sizes, pitches, alignments, transpositions, alpha and beta that fit nothing in
 particular (see draws.py); C is poisoned, buffers have guard zones, the reference is float64. A call that the time does
@@ -67,8 +67,8 @@ def main() -> int:
     """Draws, checks, writes the file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=5000)
-    parser.add_argument("--per-config", type=int, default=20)
-    parser.add_argument("--per-kernel", type=int, default=1, help="in a row of the same classes")
+    parser.add_argument("--per-config", type=int, default=50)
+    parser.add_argument("--per-kernel", type=int, default=12, help="in a row of the same classes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rule", default="True", help="narrows the configurations, e.g. CLUSTER > 1")
     parser.add_argument("--kinds", default="tile,rows,columns")
