@@ -325,7 +325,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     """Measures on the first GPU here, in this process."""
-    options = parse()
+    options, begun = parse(), time.monotonic()
     faulthandler.dump_traceback_later(options.limit + HANGS_S, exit=True)
     from autotune.answers import best
     from autotune.compile.pool import CompilePool
@@ -340,6 +340,7 @@ def main() -> int:
     with device_lock(local.pci_bus_id), CompilePool() as pool:
         place, provenance = on_cuda(local.spec, local.pci_bus_id)
         provenance |= {"driver": local.environment.driver, "nvrtc": local.environment.nvrtc}
+        options.limit -= time.monotonic() - begun
         return record(
             options,
             place,
