@@ -281,7 +281,7 @@ def test_T29_refusals_state_rule_numbers_and_a_value_that_passes() -> None:
     space = search_space(SGEMM, H200, CUBE)
     chooser = random.Random(29)
     refused = 0
-    for _ in range(150):
+    for _ in range(100):
         raw = Config.of({one.name: chooser.choice(one.values) for one in SGEMM.parameters})
         broken = violations(SGEMM, H200, CUBE, raw)
         assert bool(broken) == (raw not in space)
@@ -291,7 +291,7 @@ def test_T29_refusals_state_rule_numbers_and_a_value_that_passes() -> None:
         assert all(re.search(r"\d", str(violation)) and violation.rule for violation in broken)
         nearest = nearest_legal(space, raw)
         assert not violations(SGEMM, H200, CUBE, nearest)
-    assert refused > 120
+    assert refused > 80
 
 
 @pytest.mark.parametrize("seed", [92, 93])
