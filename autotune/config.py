@@ -36,15 +36,16 @@ class Config(Mapping[str, Value]):
         """Text that is equal exactly for equal configs, e.g. `BM=128,LOAD=cpasync,REGDB=true`."""
         return ",".join(f"{name}={value_text(value)}" for name, value in self.values_by_name)
 
+    @cached_property
+    def _by_name(self) -> dict[str, Value]:
+        return dict(self.values_by_name)
+
     def replace(self, changes: Mapping[str, Value]) -> Config:
         """The same config with some values changed; names keep their order."""
         return Config(tuple((name, changes.get(name, value)) for name, value in self.values_by_name))
 
     def __getitem__(self, name: str) -> Value:
-        for own, value in self.values_by_name:
-            if own == name:
-                return value
-        raise KeyError(name)
+        return self._by_name[name]
 
     def __iter__(self) -> Iterator[str]:
         return (name for name, _ in self.values_by_name)

@@ -38,6 +38,8 @@ REFIT_SHARE = 12
 """The surrogate is fitted anew after every second trial at first, later after each such part of the trials."""
 BOLDNESS = 1.5
 """The surrogate's deviations are multiplied by this, since they are fitted to few trials and too sure."""
+MINE_AMONG = 200
+"""How many of the best are looked through for one that is this session's."""
 CLOSE_EVERY = 3
 """Every such proposal differs from the best in one parameter, as long as there are such."""
 TELLING = 8
@@ -157,9 +159,11 @@ class Auto(RandomLegal):
     def _best_of(self, score: Array) -> Config | None:
         self._mask()
         score = np.where(self._free, score, -np.inf)
-        for place in np.argsort(-score, kind="stable")[:200]:
+        for _ in range(MINE_AMONG):
+            place = int(score.argmax())
             if not math.isfinite(score[place]):
                 break
+            score[place] = -np.inf
             config = self._pool.config(self._pool.codes[place])
             if self.mine(config):
                 return config
@@ -197,7 +201,7 @@ class _Surrogate:
         due = max(2, len(findings) // REFIT_SHARE)
         if self._posterior is None or len(findings) - self._fitted_at >= due:
             self._refit(findings)
-            return True
+            return not self._pool.whole
         for finding in findings[self._taken :]:
             row = self._pool.encode(finding.config)
             ahead = self.foresight.of(row[None, :])

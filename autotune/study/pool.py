@@ -41,6 +41,7 @@ class Pool:
             for parameter in space.parameters
         ]
         self.axes = Axes(space.parameters)
+        self._rows: dict[Config, Array] = {}
         self.codes = self._sample
         self._places: dict[bytes, int] = {}
         self._set(self._sample)
@@ -48,10 +49,15 @@ class Pool:
     def __len__(self) -> int:
         return len(self.codes)
 
-    def encode(self, config: Mapping[str, Value]) -> Array:
+    def encode(self, config: Config) -> Array:
         """The row of a configuration."""
-        places = zip(self._names, self._codes_of, strict=True)
-        return np.array([codes[repr(config[name])] for name, codes in places], dtype=np.intp)
+        row = self._rows.get(config)
+        if row is None:
+            places = zip(self._names, self._codes_of, strict=True)
+            row = np.array([codes[repr(config[name])] for name, codes in places], dtype=np.intp)
+            row.flags.writeable = False
+            self._rows[config] = row
+        return row
 
     def encode_any(self, config: Mapping[str, Value]) -> Array | None:
         """The same for one that may have other names or values; None where it has."""

@@ -9,6 +9,9 @@ import numpy as np
 from autotune.columns import Array
 from autotune.study.process import Process
 
+ROOM = 16
+"""For how many further trials room is made at once."""
+
 
 class Posterior:
     """Mean and deviation of every candidate, in the unit of the values."""
@@ -25,10 +28,15 @@ class Posterior:
         own[np.diag_indices_from(own)] += process.noise + 1e-5
         self._inverse = np.linalg.inv(np.linalg.cholesky(own))
         shared = process.covariance(codes, foretold, self._one_hot, their_foretold)
-        self._explained = self._inverse.astype(np.float32) @ shared
+        self._rows = self._inverse.astype(np.float32) @ shared
+        """[trials or more, candidates]: what each trial explains; there is room for further ones below."""
         self._codes, self._trial_foretold = codes, foretold
         variance = process.variance(their_foretold)
-        self._variance = variance - np.einsum("ij,ij->j", self._explained, self._explained)
+        self._variance = variance - np.einsum("ij,ij->j", self._rows, self._rows)
+
+    @property
+    def _explained(self) -> Array:
+        return self._rows[: len(self._codes)]
 
     def __len__(self) -> int:
         return len(self._codes)
@@ -42,7 +50,9 @@ class Posterior:
         inverse[n, :n] = -(along @ self._inverse) / pivot
         inverse[n, n] = 1 / pivot
         self._inverse = inverse
-        self._explained = np.vstack([self._explained, row])
+        if n == len(self._rows):
+            self._rows = np.vstack([self._rows, np.empty((ROOM, len(row)), dtype=np.float32)])
+        self._rows[n] = row
         self._variance = self._variance - row.astype(np.float64) ** 2
         self._codes = np.vstack([self._codes, codes])
         self._trial_foretold = np.vstack([self._trial_foretold, foretold])
@@ -72,6 +82,7 @@ class Posterior:
         variance = self._variance
         if len(pending):
             grown = Posterior.__new__(Posterior)
+            # Rows that it adds lie beyond those of this one, which overwrites them in its turn.
             grown.__dict__.update(self.__dict__)
             for codes, foretold in zip(pending, pending_foretold, strict=True):
                 grown.add(codes, foretold)
