@@ -728,3 +728,27 @@ def test_export_takes_lists_of_classes(project: Path) -> None:
     assert "trans_b: n in this header" in text
     refused(run(*asked, "--class", "trans_a=n,q"), "trans_a cannot be 'q'")
     refused(run(*asked, "--class", "trans_a=n", "--class", "trans_a=t"), "trans_a is given twice")
+
+
+@pytest.mark.parametrize(("own", "heeded"), [(None, "1"), ("3", "3")])
+def test_search_holds_numpy_to_one_thread_unless_the_user_says_otherwise(
+    own: str | None, heeded: str, tmp_path: Path
+) -> None:
+    script = (
+        "import os, sys\n"
+        "class Watch:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'numpy':\n"
+        "            print('NUMPY FINDS', os.environ.get('OPENBLAS_NUM_THREADS'), flush=True)\n"
+        "            os._exit(0)\n"
+        "sys.meta_path.insert(0, Watch())\n"
+        "from autotune.cli import main\n"
+        f"main(['search', '--gpu', 'a6000', '--size', '64', '--db', {str(tmp_path / 'a.sqlite')!r}])\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    if own:
+        environment["OPENBLAS_NUM_THREADS"] = own
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout.split() == ["NUMPY", "FINDS", heeded]

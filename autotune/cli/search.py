@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,6 +117,7 @@ def search_command(
     candidates are compiled for it and ranked by the performance model; such results are marked as predicted.
     With --replay a file of recorded trials answers instead, for comparing strategies.
     """
+    _one_thread_for_numpy()
     from autotune.api import replay as search_file
     from autotune.api import search
     from autotune.cli.progress import ProgressView
@@ -167,6 +169,15 @@ def search_command(
             on_event=view.show,
         )
     return _show(results, as_json)
+
+
+def _one_thread_for_numpy() -> None:
+    """Leaves the cores to the compilers, which NumPy's threads would wait for; what the user has set stays.
+
+    Heeded only where NumPy is not imported yet.
+    """
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
 
 
 def _refuse_beside_replay(context: click.Context, sizes: Sequence[str]) -> None:
