@@ -21,11 +21,11 @@ from autotune.model.fitted import FittedModel
 from autotune.model.ground import Ground
 from autotune.model.measurements import Place, measurements
 from autotune.model.pick import FARTHEST, good_at, pick
-from autotune.model.report import evaluate, losses, spearman
+from autotune.model.report import evaluate, losses, spearman, spread
 from autotune.model.residuals import Shares, expected
 from autotune.model.subset import chosen, held_out_regret
 from autotune.problem import Problem
-from autotune.problems import make_problem
+from autotune.problems import flops, make_problem
 from autotune.spec.load import load_spec
 
 H200, A100 = find_gpu("h200"), find_gpu("a100_sxm4_80gb")
@@ -55,6 +55,10 @@ def test_sizes_it_was_not_shown_are_ranked_as_they_were_measured() -> None:
         assert held.loss[20] <= 0.05
         assert held.picked is not None
         assert held.picked <= 0.15
+        assert held.unseen is not None
+        # Of these it knows nothing but what others like them took.
+        assert held.unseen.configs == held.configs // 2
+        assert held.unseen.spearman < held.spearman
     assert found.by_gpu == ()
 
 
@@ -130,6 +134,14 @@ def test_rank_correlation_and_losses() -> None:
     assert losses(np.arange(14.0), measured) == {1: 1.0, 10: 1.0, 20: 0.0}
 
 
+def test_losses_are_summed_up_over_the_places_that_have_one() -> None:
+    over = spread([0.0, None, 0.1, 0.2])
+    assert over is not None
+    assert (over.places, over.median, over.worst) == (3, 0.1, 0.2)
+    assert over.p90 == pytest.approx(0.18)
+    assert spread([None]) is None
+
+
 # --- what it falls back on
 
 
@@ -147,6 +159,21 @@ def test_far_from_all_that_was_measured_the_correction_fades() -> None:
     learnt = np.abs(np.log(MODEL.predict(far, UNSEEN) / closed))
     near_closed = prepare(SGEMM, H200, CUBE, UNSEEN).terms.time_ms(MODEL.constants)
     assert learnt.mean() < np.abs(np.log(MODEL.predict(CUBE, UNSEEN) / near_closed)).mean() / 2
+
+
+def test_no_time_is_below_what_the_multiply_adds_take() -> None:
+    assert MODEL.left is not None
+    eager = replace(MODEL, levels=np.full(len(SIZES), -5.0))
+    for size in (2048, 8192):
+        problem = make_problem(SGEMM, size)
+        least = prepare(SGEMM, H200, problem, UNSEEN).terms.least_ms()
+        times = np.array(eager.predict(problem, UNSEEN))
+        assert (times >= least).all()
+        assert flops(SGEMM, problem) / times.min() / 1e9 < H200.peak_fp32_tflops
+    # Where the bound is far away nothing changes.
+    assert (
+        MODEL.predict(CUBE, UNSEEN[:1])[0] > 1.5 * prepare(SGEMM, H200, CUBE, UNSEEN[:1]).terms.least_ms()[0]
+    )
 
 
 def test_the_order_of_records_does_not_matter() -> None:

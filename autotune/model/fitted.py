@@ -13,14 +13,14 @@ from autotune.columns import Array
 from autotune.config import Config
 from autotune.gpu import GpuSpec
 from autotune.model.calibrate import calibrated
-from autotune.model.closed_form import prepare
+from autotune.model.closed_form import prepare, sustained_clock_mhz
 from autotune.model.constants import Constants
 from autotune.model.features import describe
 from autotune.model.ground import Ground, waves
 from autotune.model.measurements import Place
 from autotune.model.regression import Regression, fit_regression
 from autotune.model.residuals import Shares, expected, settled
-from autotune.model.terms import joined, taken
+from autotune.model.terms import joined, overlapped, taken
 from autotune.problem import Problem
 from autotune.records import Resources, TrialRecord
 from autotune.spec.kernel_spec import KernelSpec
@@ -37,6 +37,8 @@ FADE = 3.0
 """Octaves from the nearest place over which what the regression says is halved."""
 SPREAD_LIMIT = 1.5
 """The learnt parts together change a time by no more, as a logarithm."""
+BOUND_SMOOTHING = 16.0
+"""How sharply times stay above what the multiply-adds alone take: order is kept, and far above nothing changes."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,10 @@ class FittedModel:
             + self._level(place)
             + self._own(place, configs, waves(prepared, place))
         )
-        return [float(one) for one in base_ms * np.exp(np.clip(learnt, -SPREAD_LIMIT, SPREAD_LIMIT))]
+        times_ms = base_ms * np.exp(np.clip(learnt, -SPREAD_LIMIT, SPREAD_LIMIT))
+        # What is learnt knows no peak, and beyond the sizes measured it would exceed it.
+        least_ms = prepared.terms.least_ms() * sustained_clock_mhz(place.gpu) / place.gpu.max_clock_mhz
+        return [float(one) for one in overlapped(BOUND_SMOOTHING, times_ms, least_ms)]
 
     def _level(self, place: Place) -> float:
         """What is left at the places around."""

@@ -90,6 +90,19 @@ class Measurements:
             self.failed,
         )
 
+    def without(self, configs: frozenset[Config]) -> Measurements:
+        """Less some configurations, and places where no other has a time."""
+        rows = [row for row, config in enumerate(self.configs) if config not in configs]
+        log_ms = self.log_ms[rows]
+        places = np.flatnonzero(np.isfinite(log_ms).any(axis=0))
+        return Measurements(
+            tuple(self.places[place] for place in places),
+            tuple(self.configs[row] for row in rows),
+            log_ms[:, places],
+            self.resources,
+            self.failed,
+        )
+
 
 def measurements(records: Iterable[TrialRecord], spec: KernelSpec, gpu: GpuSpec) -> Measurements:
     """The measured times of a kernel, on any GPU that has a table; medians where there are several.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from autotune.columns import Array
+from autotune.config import Config
 from autotune.model.fitted import FittedModel
 from autotune.model.ground import Ground
 from autotune.model.pick import good_at, pick, places_like
@@ -37,6 +38,29 @@ class HeldOut:
     """How much slower than the best of all the one is that `autotune.model.pick` picks; None where it picks none."""
     nearest: float | None = None
     """Likewise the best one of the nearest place; None where that was not measured here."""
+    unseen: Unseen | None = None
+    """None where no configuration was left out."""
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """The same for configurations that were left out of fitting at all sizes, ranked among themselves."""
+
+    configs: int
+    spearman: float
+    loss: dict[int, float]
+    error: float
+
+
+@dataclass(frozen=True)
+class Spread:
+    """How much slower than the best of all a way of choosing is over places held out; 0 for none."""
+
+    places: int
+    """Where it chose something that was measured there."""
+    median: float
+    p90: float
+    worst: float
 
 
 @dataclass(frozen=True)
@@ -52,10 +76,15 @@ class Evaluation:
 
 
 def evaluate(ground: Ground, on_place: Callable[[HeldOut], None] | None = None) -> Evaluation:
-    """Holds out every size in turn, then every GPU in turn; `on_place` hears of each as it is done."""
-    places = ground.measured.places
+    """Holds out every size in turn, then every GPU in turn; `on_place` hears of each as it is done.
 
-    def held_out(groups: Sequence[str]) -> list[HeldOut]:
+    Without each size also every second configuration is left out.
+    """
+    places = ground.measured.places
+    hidden = frozenset(ground.measured.configs[1::2])
+    shown = Ground.on(ground.measured.without(hidden), ground.spec, ground.gpu)
+
+    def held_out(groups: Sequence[str], with_unseen: bool = False) -> list[HeldOut]:
         found = []
         for group in dict.fromkeys(groups):
             rest = [number for number, other in enumerate(groups) if other != group]
@@ -65,12 +94,13 @@ def evaluate(ground: Ground, on_place: Callable[[HeldOut], None] | None = None) 
                 continue
             for number in asked:
                 model = FittedModel.on(_without(ground, rest, number))
-                found.append(_at(ground, number, model))
+                unseen = _unseen(ground, number, shown, hidden) if with_unseen else None
+                found.append(replace(_at(ground, number, model), unseen=unseen))
                 if on_place:
                     on_place(found[-1])
         return found
 
-    by_size = held_out([place.problem.label for place in places])
+    by_size = held_out([place.problem.label for place in places], with_unseen=True)
     gpus = [place.gpu.table for place in places]
     by_gpu = held_out(gpus) if len(set(gpus)) > 1 else []
     closed = [
@@ -79,6 +109,14 @@ def evaluate(ground: Ground, on_place: Callable[[HeldOut], None] | None = None) 
         if len(ground.log_ms(number)) >= LEAST_CONFIGS
     ]
     return Evaluation(tuple(by_size), tuple(by_gpu), tuple(closed))
+
+
+def spread(shares: Iterable[float | None]) -> Spread | None:
+    """Over the places where there is one; None where there is none."""
+    known = [share for share in shares if share is not None]
+    if not known:
+        return None
+    return Spread(len(known), float(np.median(known)), float(np.percentile(known, 90)), max(known))
 
 
 def spearman(one: Array, other: Array) -> float:
@@ -118,10 +156,34 @@ def _at(ground: Ground, number: int, model: FittedModel) -> HeldOut:
         configs=len(configs),
         spearman=spearman(predicted, measured),
         loss=losses(predicted, measured),
-        error=float(np.median(np.abs(np.log(predicted / measured)))),
+        error=_error(predicted, measured),
         picked=float(slowdown[picked.config]) if picked else None,
         nearest=next((float(slowdown[config]) for config in around if config in slowdown), None),
     )
+
+
+def _unseen(ground: Ground, number: int, shown: Ground, hidden: frozenset[Config]) -> Unseen | None:
+    """At a place, by a model fitted without its size to what is shown; None where that is too little."""
+    place = ground.measured.places[number]
+    others = [
+        at for at, other in enumerate(shown.measured.places) if other.problem.label != place.problem.label
+    ]
+    rows = [row for row in ground.measured.rows(number) if ground.measured.configs[row] in hidden]
+    if len(rows) < LEAST_CONFIGS or not others:
+        return None
+    kept = shown.keeping(others)
+    model = FittedModel.on(Ground(ground.spec, place.gpu, kept.measured, kept.prepared))
+    configs = [ground.measured.configs[row] for row in rows]
+    resources = ground.measured.resources_of(configs, place.gpu)
+    predicted = np.array(model.predict(place.problem, configs, resources, place.protocol))
+    measured = np.exp(ground.measured.log_ms[rows, number])
+    return Unseen(
+        len(rows), spearman(predicted, measured), losses(predicted, measured), _error(predicted, measured)
+    )
+
+
+def _error(predicted: Array, measured: Array) -> float:
+    return float(np.median(np.abs(np.log(predicted / measured))))
 
 
 def _ranks(values: Array) -> Array:

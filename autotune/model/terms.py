@@ -29,6 +29,10 @@ class Terms(Protocol):
         """What takes the time, by name, in one unit: only their ratios mean anything."""
         ...
 
+    def least_ms(self) -> Array:
+        """Time in ms that no launch can take less than at the sustained clock; 0 where nothing says so."""
+        ...
+
 
 @dataclass(frozen=True)
 class StepTerms:
@@ -92,6 +96,13 @@ class StepTerms:
             "own": self._busy(constants) + self.stall_cycles * constants.stall_weight,
         }
 
+    def least_ms(self) -> Array:
+        """The declared multiply-adds alone, spread evenly over all lanes of the GPU."""
+        lanes = self.sm_count * self.partitions / self.warp_over_lanes
+        return np.asarray(
+            self.blocks * self.warps * self.steps * self.multiply_adds / lanes / self.clock_hz * 1e3
+        )
+
     def _busy(self, constants: Constants) -> Array:
         """Cycles that one warp keeps its partition's scheduler, and its multiply-add lanes."""
         issue = self.multiply_adds + constants.instruction_weight * self.instructions + self.spilled_words
@@ -149,6 +160,10 @@ class RooflineTerms:
     def parts(self, constants: Constants) -> dict[str, Array]:
         """The two bounds."""
         return {"multiply_adds": self.compute_ms, "memory": self.memory_ms}
+
+    def least_ms(self) -> Array:
+        """Nothing: the kernel may work on other units than the roofline is that of."""
+        return np.zeros(len(self))
 
 
 def joined(parts: Sequence[Kind]) -> Kind:
