@@ -1,93 +1,124 @@
-"""Writes the figures of README.md and its pictures from the recorded studies, so that none is typed by hand.
+"""Writes the figures of README.md, docs/ladder.md and their pictures from the recorded studies: none is typed by hand.
 
-python tools/figures.py            # rewrites README.md between its markers, and the pictures in docs/images
+python tools/figures.py            # rewrites the pages between their markers, and the pictures in docs/images
 python tools/figures.py --check    # exit 1 where they are not what the studies say
 """
 
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-SUMMARY = ROOT / "studies" / "h200" / "sgemm" / "summary.json"
-BY_PYTORCH = SUMMARY.with_name("cublas_by_pytorch.json")
 README = ROOT / "README.md"
 PICTURE = ROOT / "docs" / "images" / "sgemm_h200.svg"
 BEGIN, END = "<!-- figures: written by tools/figures.py -->", "<!-- end of figures -->"
 SUITE = ROOT / "studies" / "h200" / "suite.json"
-"""What `autotune bench --suite sgemm --out` wrote; nothing is drawn where it is missing."""
+"""What `autotune bench --suite sgemm --out` wrote."""
+LADDER = ROOT / "studies" / "h200" / "ladder.json"
+"""What `autotune ladder --save` wrote."""
+LADDER_PAGE = ROOT / "docs" / "ladder.md"
+LADDER_PICTURE = ROOT / "docs" / "images" / "ladder_h200.svg"
 SUITE_PICTURE = ROOT / "docs" / "images" / "suite_h200.svg"
-RIVALS = {"cublas": "cublasSgemm", "cublaslt": "best of cuBLASLt"}
+RIVALS = {"cublas": "cublasSgemm", "cublaslt": "the best of cuBLASLt"}
 COLOURS = {"cublas": "#2a7d4f", "cublaslt": "#3b6ea8"}
 
 
-def table(summary: dict[str, Any]) -> str:
-    """The figures as Markdown."""
-    where = summary["provenance"]
-    lines = [
-        "| M x N x K | autotune, cold | cuBLAS, cold | faster by | autotune, warm | cuBLAS, warm | faster by |",
-        "|---|---:|---:|---:|---:|---:|---:|",
-    ]
-    for size, figures in summary["beside_cublas"].items():
-        cells = [size]
-        for mode in ("cold", "warm"):
-            timed = figures[mode]
-            cells += [f"{timed['ours_ms']:.4g} ms", f"{timed['cublas_ms']:.4g} ms", f"{timed['ratio']:.2f} x"]
+def headline(suite: dict[str, Any]) -> str:
+    """The means over the whole suite, and the worst shape, in two sentences."""
+    mode = next(iter(suite["summary"]))
+    everything = suite["summary"][mode]["groups"]["all"]
+    where = suite["provenance"]
+    means, worst = [], []
+    for rival, name in RIVALS.items():
+        told = everything[rival]
+        means.append(f"**{told['mean']:.2f} times** as fast as {name}")
+        worst.append(f"{told['worst_shape']}, at {told['worst']:.2f} of {name}")
+    return (
+        f"FP32 SGEMM on an {where['gpu']}, {len(suite['shapes'])} shapes, {mode} L2: in the geometric mean "
+        f"{' and '.join(means)}. The worst shapes are {' and '.join(worst)}."
+    )
+
+
+def cube_table(suite: dict[str, Any]) -> str:
+    """Times of the cubes in every mode, as Markdown."""
+    modes = list(suite["summary"])
+    titles = [f"{name}, {mode}" for mode in modes for name in ("autotune", *RIVALS.values(), "faster by")]
+    lines = ["| M x N x K | " + " | ".join(titles) + " |", "|---|" + "---:|" * len(titles)]
+    for shape in suite["shapes"]:
+        if shape["group"] != "cube":
+            continue
+        cells = ["x".join(map(str, shape["sizes"]))]
+        for mode in shape["modes"]:
+            times = {entry["name"]: entry["time_ms"] for entry in mode["entries"]}
+            ratio = suite_ratio(mode, "cublas")
+            cells += [told_ms(times.get(name)) for name in ("tuned", *RIVALS)]
+            cells.append(f"{ratio:.2f} x" if ratio else "-")
         lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", f"Faster by: over {RIVALS['cublas']}."])
+
+
+def told_ms(time_ms: float | None) -> str:
+    """Four digits; microseconds where that is shorter."""
+    if time_ms is None:
+        return "-"
+    return f"{time_ms:.4g} ms" if time_ms >= 0.1 else f"{1000 * time_ms:.4g} µs"
+
+
+def ladder_table(ladder: dict[str, Any]) -> str:
+    """The steps' rates as Markdown, beside the production kernel, cuBLAS and the peak of multiply-adds."""
+    where, vendor = ladder["provenance"], ladder["vendor"]
+    lines = ["| step | ms | GFLOP/s | % cuBLAS | % peak | limiter |", "|---|---:|---:|---:|---:|---|"]
+    for entry in (*ladder["steps"], ladder["production"], vendor):
+        rate = entry["gflops"]
+        shares = [100 * rate / vendor["gflops"], 100 * rate / ladder["peak_gflops"]]
+        cells = [entry["name"], f"{entry['time_ms']:.4g}", f"{rate:,.0f}", *(f"{one:.1f}%" for one in shares)]
+        lines.append("| " + " | ".join([*cells, entry["limiter"] or "-"]) + " |")
+    rates = [entry["gflops"] for entry in ladder["steps"]]
+    slower = [
+        f"{entry['name']} ({entry['gflops'] / before:.2f} x)"
+        for entry, before in zip(ladder["steps"][1:], rates, strict=False)
+        if entry["gflops"] < before
+    ]
+    tried = sum(len(entry["trials"]) for entry in ladder["steps"])
     lines += [
         "",
-        f"{where['gpu']}, driver {where['driver']}, NVRTC {where['nvrtc']}, {summary['date'][:10]}, "
-        f"protocols {' and '.join(where['protocol'])}, cuBLAS in FP32 without TF32, measured in turn in one run; "
-        f"{summary['search']['4096']['measured']} configurations tried per size. "
-        "Recorded in [studies/h200/sgemm](studies/h200/sgemm).",
+        f"{where['gpu']}, driver {where['driver']}, NVRTC {where['nvrtc']}, {where['date'][:10]}, commit "
+        f"{where['commit']}, {ladder['size']}, {where['protocol']}; {tried} configurations tried over all steps; peak "
+        f"of multiply-adds in the same run {ladder['peak_gflops']:,.0f} GFLOP/s. Slower than the step before: "
+        f"{', '.join(slower) or 'none'}. {'. '.join(note[:1].upper() + note[1:] for note in ladder['notes'])}. "
+        "Recorded in [studies/h200/ladder.json](../studies/h200/ladder.json).",
         "",
-        by_pytorch(summary),
+        f"![GFLOP/s of each step](images/{LADDER_PICTURE.name})",
     ]
     return "\n".join(lines)
 
 
-def by_pytorch(summary: dict[str, Any]) -> str:
-    """How the warm times compare with cuBLAS called by PyTorch, which is faster at small sizes than a plain call."""
-    told = json.loads(BY_PYTORCH.read_text(encoding="utf-8"))
-    texts = []
-    for size, samples in told["samples_ms"].items():
-        theirs = statistics.median(samples)
-        ratio = theirs / summary["beside_cublas"][size]["warm"]["ours_ms"]
-        texts.append(f"{size} {theirs:.4g} ms ({ratio:.2f} x)")
-    return (
-        "The table's cuBLAS is a plain `cublasSgemm` with a 32 MiB workspace. Called by PyTorch "
-        f"in another run, warm, it took: {', '.join(texts)}. "
-        "Why the two differ at small sizes is not known yet."
-    )
-
-
-def picture(summary: dict[str, Any]) -> str:
-    """Bars: the rate of each size beside cuBLAS, cold, as share of cuBLAS."""
-    rows = [(size, figures["cold"]["ratio"]) for size, figures in summary["beside_cublas"].items()]
-    left, scale, height = 150, 200, 34
-    width = left + int(scale * max(2.0, *(ratio for _, ratio in rows))) + 80
+def ladder_picture(ladder: dict[str, Any]) -> str:
+    """Bars: the rate of each step, the production kernel and cuBLAS, with a line at cuBLAS."""
+    vendor = ladder["vendor"]
+    rows = [(entry["name"], entry["gflops"]) for entry in (*ladder["steps"], ladder["production"], vendor)]
+    left, height, scale = 180, 22, 520 / max(rate for _, rate in rows)
+    bottom = 34 + height * len(rows)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height * len(rows) + 62}" '
-        'font-family="sans-serif" font-size="13">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + 610}" height="{bottom + 10}" '
+        'font-family="sans-serif" font-size="12">',
         '<rect width="100%" height="100%" fill="white"/>',
-        '<text x="10" y="20" font-weight="bold">FP32 matrix product on an H200: speed over cublasSgemm, cold L2</text>',
+        f'<text x="10" y="20" font-weight="bold">FP32 matrix product, {ladder["size"]}, on '
+        f"{ladder['provenance']['gpu']}: GFLOP/s</text>",
     ]
-    for number, (size, ratio) in enumerate(rows):
-        y = 36 + height * number
-        colour = "#2a7d4f" if ratio >= 1 else "#b5542b"
+    for number, (name, rate) in enumerate(rows):
+        y, colour = 32 + height * number, COLOURS["cublaslt" if name == vendor["name"] else "cublas"]
         parts += [
-            f'<text x="{left - 8}" y="{y + 17}" text-anchor="end">{size}</text>',
-            f'<rect x="{left}" y="{y}" width="{scale * ratio:.1f}" height="24" fill="{colour}"/>',
-            f'<text x="{left + scale * ratio + 6:.1f}" y="{y + 17}">{ratio:.2f}x</text>',
+            f'<text x="{left - 8}" y="{y + 13}" text-anchor="end">{name}</text>',
+            f'<rect x="{left}" y="{y}" width="{scale * rate:.1f}" height="{height - 5}" fill="{colour}"/>',
+            f'<text x="{left + scale * rate + 6:.1f}" y="{y + 13}">{rate:,.0f}</text>',
         ]
-    bottom = 36 + height * len(rows)
+    x = left + scale * vendor["gflops"]
     parts += [
-        f'<line x1="{left + scale}" y1="30" x2="{left + scale}" y2="{bottom}" stroke="#444" stroke-dasharray="4 3"/>',
-        f'<text x="{left + scale}" y="{bottom + 16}" text-anchor="middle" fill="#444">cublasSgemm</text>',
+        f'<line x1="{x:.1f}" y1="28" x2="{x:.1f}" y2="{bottom}" stroke="#444" stroke-dasharray="4 3"/>',
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
@@ -133,7 +164,7 @@ def suite_table(suite: dict[str, Any]) -> str:
     failed = suite_failures(suite)
     if failed:
         lines.append(f"Without a time: {'; '.join(failed)}.")
-    lines += ["", f"![Speed over the libraries, shape by shape](docs/images/{SUITE_PICTURE.name})"]
+    lines.append(f"[Shape by shape](docs/images/{SUITE_PICTURE.name}).")
     return "\n".join(lines)
 
 
@@ -153,14 +184,14 @@ def suite_ratio(mode: dict[str, Any], rival: str) -> float | None:
     return times[rival] / times["tuned"] if rival in times and "tuned" in times else None
 
 
-def suite_picture(suite: dict[str, Any]) -> str:
-    """Bars for every shape and library in the first mode recorded."""
+def suite_picture(suite: dict[str, Any], group: str = "") -> str:
+    """Bars for every shape, or every one of a group, and library in the first mode recorded."""
     mode = next(iter(suite["summary"]))
     rows = [
         (shape["name"], {rival: suite_ratio(one, rival) for rival in RIVALS})
         for shape in suite["shapes"]
         for one in shape["modes"]
-        if one["mode"] == mode
+        if one["mode"] == mode and group in ("", shape["group"])
     ]
     largest = max((ratio for _, ratios in rows for ratio in ratios.values() if ratio), default=1.0)
     left, scale, bar = 190, 560 / max(2.0, largest), 8
@@ -201,15 +232,23 @@ def suite_picture(suite: dict[str, Any]) -> str:
 
 def wanted_files() -> dict[Path, str]:
     """What each file should hold."""
-    summary = json.loads(SUMMARY.read_text(encoding="utf-8"))
-    figures, files = table(summary), {PICTURE: picture(summary)}
-    if SUITE.exists():
-        suite = json.loads(SUITE.read_text(encoding="utf-8"))
-        figures = f"{suite_table(suite)}\n\n{figures}"
-        files[SUITE_PICTURE] = suite_picture(suite)
-    before, rest = README.read_text(encoding="utf-8").split(BEGIN)
+    suite = json.loads(SUITE.read_text(encoding="utf-8"))
+    ladder = json.loads(LADDER.read_text(encoding="utf-8"))
+    figures = "\n\n".join([headline(suite), cube_table(suite), suite_table(suite)])
+    return {
+        README: between_markers(README, figures),
+        PICTURE: suite_picture(suite, "cube"),
+        SUITE_PICTURE: suite_picture(suite),
+        LADDER_PAGE: between_markers(LADDER_PAGE, ladder_table(ladder)),
+        LADDER_PICTURE: ladder_picture(ladder),
+    }
+
+
+def between_markers(page: Path, figures: str) -> str:
+    """The page with new figures."""
+    before, rest = page.read_text(encoding="utf-8").split(BEGIN)
     _, after = rest.split(END)
-    return {README: f"{before}{BEGIN}\n{figures}\n{END}{after}", **files}
+    return f"{before}{BEGIN}\n{figures}\n{END}{after}"
 
 
 def main() -> int:
