@@ -27,6 +27,8 @@ from autotune.errors import InputError
 Array: TypeAlias = npt.NDArray[Any]
 
 ACTIVATIONS = ("none", "relu", "gelu")
+MAX_NODES = 1000
+"""Names, numbers, operators and calls of an expression, which is evaluated recursively."""
 ROUNDINGS = 1.0
 """Roundings of the result that an epilogue may add, in units of eps and of the tolerance."""
 
@@ -49,6 +51,7 @@ _MATHS = {
     "fminf": "minimum",
     "powf": "power",
 }
+_OF_TWO = ("fmaxf", "fminf", "powf")
 FUNCTIONS = (*_MATHS, "erff", "rsqrtf")
 """What an expression may call and still be checked by the built-in reference."""
 
@@ -102,21 +105,40 @@ def _function(activation: str, expression: str) -> Callable[[Array, ModuleType],
 def _parsed(text: str) -> ast.expr:
     try:
         tree = ast.parse(_NUMBER.sub(r"\1", text).strip(), mode="eval").body
-    except SyntaxError:
+    except (SyntaxError, RecursionError, MemoryError):
         raise _unreadable(text) from None
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    if len(nodes) > MAX_NODES:
+        raise _unreadable(text)
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    for node in nodes:
         if isinstance(node, ast.BinOp | ast.UnaryOp):
-            known = isinstance(node.op, _OPERATORS)
+            # C++ drops the remainder where it divides whole numbers.
+            halves = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div) and _is_whole(node)
+            known = isinstance(node.op, _OPERATORS) and not halves
         elif isinstance(node, ast.Call):
-            known = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS and not node.keywords
+            name = node.func.id if isinstance(node.func, ast.Name) else ""
+            takes = 2 if name in _OF_TWO else 1
+            known = name in FUNCTIONS and len(node.args) == takes and not node.keywords
         elif isinstance(node, ast.Name):
-            known = node.id == "x" or node.id in FUNCTIONS
+            known = node.id == "x" or node in called
         else:
             number = isinstance(node, ast.Constant) and type(node.value) in (int, float)
             known = number or isinstance(node, ast.operator | ast.unaryop | ast.Load)
         if not known:
             raise _unreadable(text)
     return tree
+
+
+def _is_whole(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, int)
+        case ast.UnaryOp(operand=operand):
+            return _is_whole(operand)
+        case ast.BinOp(left=left, right=right):
+            return _is_whole(left) and _is_whole(right)
+    return False
 
 
 def _evaluate(node: ast.expr, x: Array, xp: ModuleType) -> Any:

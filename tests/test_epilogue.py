@@ -63,7 +63,13 @@ def test_expressions_mean_what_they_mean_in_cuda(text: str, expected: float) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["x > 0 ? x : 0", "y", "x if x else 0", "x.real", "foo(x)", "x ** 2", "x[0]", "'x'"]
+    "text",
+    [
+        *("x > 0 ? x : 0", "y", "x if x else 0", "x.real", "foo(x)", "x ** 2", "x[0]", "'x'"),
+        *("expf", "expf + x", "fmaxf(x)", "expf(x, 1.f)", "fmaxf(x, 1.f, x)", "erff()", "erff(x, x)"),
+        *("1/2 * x", "x * (-(1 + 2) / 4)"),  # 0 * x in C++
+        *("x" + "+x" * 900, "x" + "+x" * 3000, "-" * 3000 + "x"),
+    ],
 )
 def test_what_cannot_be_read_asks_for_a_reference(text: str) -> None:
     with pytest.raises(
