@@ -111,7 +111,7 @@ def search(
 def replay(
     file: str | Path,
     *,
-    size: str | None = None,
+    size: int | str | tuple[int, ...] | None = None,
     trials: int | None = None,
     time_s: float | None = None,
     strategy: str = "auto",
@@ -135,10 +135,13 @@ def replay(
     _check_numbers(trials, time_s, seed)
     tables = read_tables(Path(file))
     # One number stands for all sizes equal, as elsewhere.
-    chosen = [table for table in tables if size in (None, table.problem.label, *_cube(table.problem))]
+    label = "x".join(map(str, size)) if isinstance(size, tuple) else str(size)
+    chosen = [
+        table for table in tables if size is None or label in (table.problem.label, *_cube(table.problem))
+    ]
     if not chosen:
         here = ", ".join(table.problem.label for table in tables)
-        raise InputError(f"{file} has no table of {size}", key="size", nearest=here)
+        raise InputError(f"{file} has no table of {label}", key="size", nearest=here)
     if trials is None and time_s is None and strategy != "exhaustive":
         trials = DEFAULT_TRIALS
     results = []

@@ -263,3 +263,54 @@ def test_what_the_file_says_is_not_said_again(tmp_path: Path, extra: list[str]) 
     done = CliRunner().invoke(cli, ["search", "--replay", str(write_cache(tmp_path)), *extra])
     assert isinstance(done.exception, InputError)
     assert done.exception.key == extra[0]
+
+
+def test_times_of_another_file_of_the_same_name_are_not_gone_on_from(tmp_path: Path) -> None:
+    """A file may grow or be measured again: what a search of the old one stored is not what the new one says."""
+    body = json.loads(cache_text())
+    path, db = tmp_path / "same.json", tmp_path / "db.sqlite"
+    path.write_text(json.dumps(body))
+    api.replay(path, strategy="random", trials=100, db=db)
+    for entry in body["cache"].values():
+        if not isinstance(entry["time"], str):
+            entry.update(time=10 * entry["time"], times=None)
+    path.write_text(json.dumps(body))
+    (result,) = api.replay(path, strategy="random", trials=100, db=db)
+    assert result.best is not None
+    assert result.best.outcome.time_ms == 10.0
+    (again,) = api.replay(path, strategy="tpe", study=result.request.study, trials=100, db=db)
+    assert again.counts == {}, "the same file is gone on from"
+
+
+def test_cold_and_warm_times_are_tables_apart() -> None:
+    warm = "warm/normal-1/1"
+    records = [trial(2.0, 64), replace(trial(1.0, 64, minute=1), protocol=warm), trial(3.0, 128, minute=2)]
+    tables = tables_of_records(records, "x")
+    assert [table.times_ms.tolist() for table in tables] == [[2.0, 3.0], [1.0]]
+    assert len({table.name for table in tables}) == 2
+
+
+@pytest.mark.parametrize(
+    "changes", [{"problem_size": [float("inf")]}, {"device_name": "\ud800"}, {"kernel_name": "k\udfff"}]
+)
+def test_odd_values_in_a_cache_are_no_traceback(tmp_path: Path, changes: dict[str, object]) -> None:
+    path = tmp_path / "odd.json"
+    path.write_text(json.dumps(json.loads(cache_text()) | changes))
+    with pytest.raises(InputError, match=r"odd\.json"):
+        read_tables(path)
+
+
+def test_a_time_of_zero_is_no_time() -> None:
+    body = json.loads(cache_text())
+    worked = next(entry for entry in body["cache"].values() if not isinstance(entry["time"], str))
+    worked["time"] = 0.0
+    table = table_of_cache(json.dumps(body), "x")
+    assert table.sorted_ms[0] > 0
+    assert len(table.sorted_ms) == len(made_up_table().sorted_ms) - 1
+
+
+@pytest.mark.parametrize("size", ["64", "64x64", 64, (64, 64)])
+def test_a_size_is_text_a_number_or_a_tuple(tmp_path: Path, size: int | str | tuple[int, ...]) -> None:
+    file = write_cache(tmp_path)
+    (result,) = api.replay(file, size=size, strategy="random", trials=2, db=tmp_path / "db.sqlite")
+    assert result.request.problem.label == "64x64"

@@ -59,7 +59,7 @@ Run the same command again to go on where it stopped; Ctrl-C keeps everything fi
     default="auto",
     show_default=True,
     metavar="NAME",
-    help="auto, tpe, random, exhaustive or model (best first by the performance model).",
+    help="auto, tpe, random, evolution, hand, exhaustive or model (best first by the performance model).",
 )
 @click.option(
     "--seed",
@@ -189,7 +189,9 @@ def _refuse_beside_replay(context: click.Context, sizes: Sequence[str]) -> None:
     for parameter in context.command.params:
         given = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
         if given and parameter.name in _SAID_BY_THE_FILE:
-            raise InputError("does not go with --replay: the file says it", key=parameter.opts[0])
+            raise InputError(
+                "does not go with --replay, for which the file alone counts", key=parameter.opts[0]
+            )
     if len(sizes) > 1:
         raise InputError(
             "may be given once beside --replay; without it all of the file's tables are searched",

@@ -31,6 +31,10 @@ FAILURES = {
 """The error names of Kernel Tuner and what they are called here; an unknown one counts as a crash."""
 
 
+_HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
+"""May also be one half of a pair that is right."""
+
+
 def looks_like_cache(text: str) -> bool:
     """Whether a file's text begins like a cache."""
     return '"tune_params"' in text[:20_000]
@@ -53,7 +57,7 @@ def table_of_cache(text: str, name: str) -> Table:
         problem = _problem(body.get("problem_size"))
     except KeyError as error:
         raise InputError(f"a cache file of Kernel Tuner has the key {error}", name) from error
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"not a cache file of Kernel Tuner: {error}", name) from error
     nowhere = Environment(driver="", cuda="", nvrtc="", autotune="")
     return Table(
@@ -66,8 +70,18 @@ def _parse(text: str, name: str) -> dict[str, Any]:
         with suppress(ValueError, RecursionError):
             body = json.loads(closed)
             if isinstance(body, dict):
+                if _HALF_CHARACTER.search(text):
+                    _refuse_half_characters(body, name)
                 return body
     raise InputError("not JSON, not even as a run that was cut short", name)
+
+
+def _refuse_half_characters(body: dict[str, Any], name: str) -> None:
+    """JSON can name half of a character, which no database and no other file can hold."""
+    try:
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError(f"text with half a character in it: {error}", name) from error
 
 
 def _entry(record: Mapping[str, Any], names: list[str]) -> Entry:
@@ -76,8 +90,8 @@ def _entry(record: Mapping[str, Any], names: list[str]) -> Entry:
     if created.tzinfo is None:
         created = created.replace(tzinfo=UTC)
     time = record["time"]
-    # Files of old versions write a failure as a huge number.
-    if isinstance(time, str) or not 0 <= time < 1e20:
+    # Files of old versions write a failure as a huge number; none takes no time at all.
+    if isinstance(time, str) or not 0 < time < 1e20:
         error = str(time)
         status = FAILURES.get(error, Status.CRASHED)
         return Entry(config, Outcome(status, Origin.REPLAYED, f"recorded as {error}"), math.nan, created)

@@ -8,7 +8,7 @@ from autotune.errors import InputError
 from autotune.expressions import Expression
 from autotune.gpu import GpuSpec
 from autotune.gpu_tables import find_gpu
-from autotune.replay.table import PROTOCOL, Table
+from autotune.replay.table import Table
 from autotune.spec.kernel_spec import KernelSpec, LaunchSpec, ProblemClass, ProblemSpec
 from autotune.study.request import StudyRequest
 from autotune.study.strategies import Subject
@@ -53,7 +53,7 @@ def request_of(
         device=table.device,
         environment=table.environment,
         study=study,
-        protocol=PROTOCOL,
+        protocol=table.protocol,
         trials=trials,
         time_s=time_s,
         strategy=strategy,

@@ -26,7 +26,7 @@ from autotune.space.listed import ListedSpace
 from autotune.spec.kernel_spec import Parameter
 
 PROTOCOL = Protocol(mode="replayed", data="recorded", data_seed=0)
-"""Stands in replayed records: how their samples were taken is another matter than our own protocols."""
+"""Stands in imported records: how their samples were taken is another matter than our own protocols."""
 UNKNOWN_DATE = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -77,6 +77,14 @@ class Table:
         return {entry.config.key: row for row, entry in enumerate(self.entries)}
 
     @cached_property
+    def protocol(self) -> Protocol:
+        """Stands in the records of searches: what was found in other times, maybe of an earlier state of the same
+        file, is not gone on from.
+        """
+        text = "\n".join(f"{entry.text} {entry.time_ms}" for entry in self.entries)
+        return replace(PROTOCOL, data_seed=int(_digest(text)[:12], 16))
+
+    @cached_property
     def times_ms(self) -> Array:
         """The time of each row; not a number where it failed."""
         return np.array([entry.time_ms for entry in self.entries], dtype=np.float64)
@@ -120,7 +128,7 @@ class Table:
 
 
 def tables_of_records(records: Iterable[TrialRecord], name: str) -> list[Table]:
-    """One table per kernel, device and problem of recorded searches, in the order met.
+    """One table per kernel, device, problem and protocol of recorded searches, in the order met.
 
     Predictions are left out, since they tell nothing of the device. Of several trials of a configuration the last
     that got a time stands.
@@ -129,11 +137,11 @@ def tables_of_records(records: Iterable[TrialRecord], name: str) -> list[Table]:
     for record in records:
         if record.round is not Round.SEARCH or record.outcome.origin is Origin.PREDICTED:
             continue
-        key = (record.kernel, record.kernel_hash, record.device.key, record.problem.key)
+        key = (record.kernel, record.kernel_hash, record.device.key, record.problem.key, record.protocol)
         group = groups.setdefault(key, {})
         if record.outcome.status.timed or record.config not in group:
             group[record.config] = record
-    tables = []
+    tables: list[Table] = []
     for group in groups.values():
         first = next(iter(group.values()))
         # A study whose parameters changed meanwhile holds configs of several spaces: the last one's are kept.
@@ -141,6 +149,7 @@ def tables_of_records(records: Iterable[TrialRecord], name: str) -> list[Table]:
         kept = [record for record in group.values() if tuple(record.config) == names]
         entries = tuple(_entry(record) for record in kept)
         label = f"{name} {first.problem.label}" if len(groups) > 1 else name
+        label += _suffix(label, [table.name for table in tables])
         parameters = parameters_of([entry.config for entry in entries])
         tables.append(
             Table(
@@ -167,6 +176,12 @@ def _in_order(values: Sequence[Value]) -> tuple[Value, ...]:
     if all(isinstance(value, int | float) for value in distinct):
         distinct.sort(key=lambda value: (isinstance(value, bool), value))
     return tuple(distinct)
+
+
+def _suffix(label: str, taken: Sequence[str]) -> str:
+    """Tells tables of one size apart, which differ in kernel, device, classes or protocol."""
+    number = sum(name == label or name.startswith(f"{label} #") for name in taken) + 1
+    return f" #{number}" if number > 1 else ""
 
 
 def _entry(record: TrialRecord) -> Entry:
