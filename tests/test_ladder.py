@@ -178,6 +178,27 @@ def test_what_is_written_is_read_back(recorded: LadderResult, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("key", "value"),
+    [("peak_gflops", 0), ("peak_gflops", float("nan")), ("seed_cublas_gflops", float("inf"))],
+)
+def test_figures_of_a_ladder_can_be_drawn(
+    key: str, value: float, recorded: LadderResult, tmp_path: Path
+) -> None:
+    path = tmp_path / "ladder.json"
+    write_result(recorded, path)
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(InputError, match=r"finite number|greater than 0"):
+        read_result(path)
+
+
+def test_deep_json_is_no_ladder(tmp_path: Path) -> None:
+    path = tmp_path / "deep.json"
+    path.write_text("[" * 200_000)
+    with pytest.raises(InputError, match="is not JSON"):
+        read_result(path)
+
+
+@pytest.mark.parametrize(
     ("text", "rule"),
     [
         ("[", "is not JSON"),

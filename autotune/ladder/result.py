@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -123,7 +124,7 @@ def read_result(path: Path) -> LadderResult:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=str(path)) from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"is not JSON: {error}", where=str(path)) from None
     if not isinstance(document, dict) or document.pop("format", None) != FORMAT:
         raise InputError(f"is not a ladder of format {FORMAT}", where=str(path))
@@ -132,6 +133,10 @@ def read_result(path: Path) -> LadderResult:
     except (TypeError, KeyError, ValueError) as error:
         raise InputError(f"is not a whole ladder: {error}", where=str(path)) from None
     assert isinstance(made, LadderResult)
+    if made.peak_gflops <= 0:
+        raise InputError(
+            f"must be greater than 0, got {made.peak_gflops}", where=str(path), key="peak_gflops"
+        )
     return made
 
 
@@ -157,7 +162,9 @@ def _made(kind: object, value: object) -> object:
         if not isinstance(value, dict):
             raise TypeError(f"must be a mapping, got {value!r}")
         return value
-    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool):
+        if not math.isfinite(value):
+            raise TypeError(f"must be a finite number, got {value!r}")
         return float(value)
     if isinstance(kind, type) and (
         not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool)
