@@ -24,6 +24,7 @@ from methodology import (  # noqa: E402
     expected_evaluations,
     performance,
 )
+from table import BEGIN, END, aims, rewritten  # noqa: E402
 
 times_of_a_table = st.lists(st.floats(0.5, 100), min_size=2, max_size=7)
 
@@ -115,9 +116,55 @@ def test_the_runner_keeps_searches_and_adds_only_what_is_missing(tmp_path: Path)
     assert found["seeds"] == 3
     assert found["share_reaching"]["5%"] <= 1
     assert list(results["overall"]) == ["random"]
+    kept = compare(*arguments, "random", "--seeds", "9", "--kept")
+    assert "made_up random:" not in kept.stderr
+    assert json.loads(out.read_text())["tables"]["made_up"]["strategies"]["random"]["seeds"] == 3
 
 
 def test_without_tables_nothing_is_run(tmp_path: Path) -> None:
     done = compare("--tables", tmp_path, "--out", tmp_path / "results.json")
     assert "skipped" in done.stderr
     assert not (tmp_path / "results.json").exists()
+
+
+def one_strategy(p: float, to1: float, last: float | None, seeds: int = 30) -> dict[str, object]:
+    return {
+        "version": "1",
+        "seeds": seeds,
+        "P": p,
+        "median_to": {"5%": 30.0, "1%": to1},
+        "last_to": {"5%": 50.0, "1%": last},
+        "cpu_ms_per_evaluation": 12.0,
+    }
+
+
+def test_aims_are_met_or_missed_by_the_recorded_figures() -> None:
+    tables = {
+        "gemm_RTX_3090": {"configs": 17956, "strategies": {"auto": one_strategy(0.98, 66.0, None)}},
+        "convolution_X": {
+            "configs": 4000,
+            "strategies": {
+                "auto": one_strategy(0.8, 60.0, 100.0),
+                "kernel_tuner:a": one_strategy(0.7, 60.0, 100.0),
+                "kernel_tuner:b": one_strategy(0.85, 60.0, 100.0),
+            },
+        },
+    }
+    verdicts = {what: (wanted, verdict) for what, wanted, _, verdict in aims({"tables": tables})}
+    assert verdicts["gemm RTX 3090: median to 5%"] == ("<= 40", "met")
+    assert verdicts["gemm RTX 3090: median to 1%"] == ("<= 65", "missed")
+    assert verdicts["gemm RTX 3090: last seed to 1%"] == ("<= 300", "missed")
+    assert verdicts["gemm RTX 3090: P"][1] == "met"
+    assert verdicts["gemm RTX 2080 Ti"][1] == "open"
+    (beside,) = (one for what, one in verdicts.items() if what.startswith("mean P"))
+    assert beside == ("> 0.850 (kernel_tuner:b)", "missed")
+
+
+def test_the_page_says_what_the_latest_results_say() -> None:
+    done = subprocess.run([sys.executable, str(FOLDER / "table.py"), "--check"], check=False)
+    assert done.returncode == 0, "run benchmarks/search/table.py"
+
+
+def test_only_what_is_between_the_markers_is_rewritten() -> None:
+    page = rewritten(f"a\n{BEGIN}\nold\n{END}\nb\n", "new")
+    assert page == f"a\n{BEGIN}\nnew\n{END}\nb\n"

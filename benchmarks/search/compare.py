@@ -8,7 +8,7 @@ interpreter that has them, by default this one: `pip install --group benchmark`,
 may stand there in several versions: `--python kernel_tuner-1.3.3=PATH` runs `kernel_tuner-1.3.3:greedy_ils`.
 
 Each finished search is kept beside the results in OUT.runs and used again, until the table or, for our own strategies,
-their code changes. Interrupt at will.
+their code changes. Interrupt at will; `--kept` reports what there is, and table.py writes results into docs/replay.md.
 """
 
 from __future__ import annotations
@@ -116,8 +116,9 @@ def main() -> int:
         for strategy in options.strategies
         for ground in grounds
     ]
-    with ThreadPoolExecutor(options.jobs) as pool:
-        list(pool.map(lambda job: run_job(job, runs, interpreters, options.seed_limit), jobs))
+    if not options.kept:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            list(pool.map(lambda job: run_job(job, runs, interpreters, options.seed_limit), jobs))
     results = summarise(jobs, options)
     options.out.write_text(json.dumps(results, indent=1) + "\n")
     show(results)
@@ -135,6 +136,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes at once")
     parser.add_argument("--evaluations", type=int, default=1000, metavar="N", help="at most; default 1000")
     parser.add_argument("--seed-limit", type=float, default=300.0, metavar="S", help="seconds for one search")
+    parser.add_argument("--kept", action="store_true", help="run nothing: report the searches that are kept")
     parser.add_argument("--python", action="append", default=[], metavar="PEER=PATH")
     parser.add_argument("--out", type=Path, default=Path("results.json"), metavar="FILE")
     return parser.parse_args()
@@ -352,6 +354,7 @@ def figures(job: Job, runs: Sequence[dict]) -> dict:
         "P": performance(landscape, traces, landscape.exact_baseline(length)),
         "P_published": performance(landscape, traces, landscape.published_baseline(length)),
         "median_to": {f"{within:.0%}": _finite(float(np.median(to[within]))) for within in WITHIN},
+        "last_to": {f"{within:.0%}": _finite(max(to[within])) for within in WITHIN},
         "share_reaching": {f"{w:.0%}": float(np.isfinite(to[w]).mean()) for w in WITHIN},
         "slowdown_at_100": float(np.mean(traces[:, at]) / landscape.best),
         "cpu_ms_per_evaluation": 1000
