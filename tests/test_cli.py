@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from autotune.cli import cli, main
+from autotune.cli import cli, main, output
 
 COMMANDS = [[name] for name in cli.list_commands(None)]  # type: ignore[arg-type]
 DB_COMMANDS = [["db", name] for name in ("info", "merge", "export", "import", "migrate", "prune", "check")]
@@ -752,3 +752,15 @@ def test_search_holds_numpy_to_one_thread_unless_the_user_says_otherwise(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment
     )
     assert done.stdout.split() == ["NUMPY", "FINDS", heeded]
+
+
+def test_a_long_wait_is_explained_at_a_terminal_only(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for at_terminal in (False, True):
+        monkeypatch.setattr("sys.stderr.isatty", lambda answer=at_terminal: answer)
+        with output.patience("why it takes so long", after_s=0.01):
+            time.sleep(0.2)
+        with output.patience("never told", after_s=60):
+            pass
+        assert capsys.readouterr().err == ("why it takes so long\n" if at_terminal else "")

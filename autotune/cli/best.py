@@ -21,7 +21,7 @@ from autotune.cli.options import (
     size_option,
     suite_option,
 )
-from autotune.cli.output import format_figure, format_ms, note, print_json, print_ties
+from autotune.cli.output import format_figure, format_ms, note, patience, print_json, print_ties
 
 if TYPE_CHECKING:
     from autotune.choice.best import Answer
@@ -72,9 +72,11 @@ def best_command(
     spec = load_spec(kernel, folders)
     protocol = Protocol().warm() if warm else Protocol()
     problems = problems_of(sizes, suite, classes, spec, folders)
-    answers = [
-        (problem, best(gpu, problem, spec, db=db, folders=folders, protocol=protocol)) for problem in problems
-    ]
+    with patience("fitting the performance model to what is recorded; it is kept for later questions"):
+        answers = [
+            (problem, best(gpu, problem, spec, db=db, folders=folders, protocol=protocol))
+            for problem in problems
+        ]
     if as_json:
         documents = [_document(spec, problem, answer) for problem, answer in answers]
         print_json(documents[0] if len(documents) == 1 else documents)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from pathlib import Path
@@ -74,6 +77,18 @@ def console(stderr: bool = False) -> Console:
 def note(text: str) -> None:
     """One line on stderr beside the answer."""
     click.echo(text, err=True)
+
+
+@contextlib.contextmanager
+def patience(text: str, after_s: float = 2.0) -> Iterator[None]:
+    """Tells somebody at a terminal what takes so long, if it does."""
+    timer = threading.Timer(after_s, lambda: note(text) if sys.stderr.isatty() else None)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]], stderr: bool = False) -> None:
