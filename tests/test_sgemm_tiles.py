@@ -89,8 +89,7 @@ def test_transposed_operands_and_shared_results(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("transposed", ["nn", "nt", "tn", "tt"])
-@pytest.mark.parametrize("align", [1, 2, 4])
+@pytest.mark.parametrize(("transposed", "align"), [("nt", 2), ("tt", 1)])
 def test_every_way_that_operands_lie(name: str, transposed: str, align: int) -> None:
     config = small(**CONFIGS[name][1])
     check(config, problem((70, 45, 50), transposed, align), "address")
@@ -170,7 +169,7 @@ ON_THE_CPU = "CLUSTER == 1 and LOAD != 'tma' and (KIND != 'tile' or TM * TN <= 6
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(13))
+@pytest.mark.parametrize("seed", range(3))
 def test_random_calls_are_right(seed: int) -> None:
     """Three configurations each; thousands of draws run on a GPU."""
     for draw in Draws(seed, FEW_SMS, ON_THE_CPU).some(18, per_config=6):
