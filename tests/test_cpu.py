@@ -194,3 +194,11 @@ def test_a_host_compiler_that_hangs_is_ended_with_its_children(
     assert time.monotonic() - began < 10
     pid = int((tmp_path / "pid").read_text())
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_sums_that_nobody_set_to_zero_are_wrong() -> None:
+    """Such a kernel is right wherever memory happens to hold zeros, and wrong on the GPU."""
+    got = run(
+        "float sum[4]; for (int i = 0; i < 4; ++i) sum[i] += in[threadIdx.x]; out[threadIdx.x] = sum[3];"
+    )
+    assert not np.isclose(got, np.arange(64)).any()

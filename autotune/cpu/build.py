@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -32,6 +33,8 @@ _FLAGS = (
     "-Wno-unknown-pragmas",
     "-ffp-contract=off",
 )
+_POISON = "-ftrivial-auto-var-init=pattern"
+"""Fills variables that nobody initialises, which a stack of zeros would make pass for zero (GCC 12, Clang 8)."""
 _SANITIZE_FLAGS = {
     None: (),
     # A vector access that the alignment does not allow is an error on the GPU too.
@@ -49,7 +52,8 @@ def build(source: Source, sanitize: Sanitize = None) -> Path:
     main = f'#include "launch.hpp"\n#include "kernel.cu"\n{_MAIN.replace("ENTRY", source.entry)}'
     beside = source.template.resolve().parent
     included = included_files(main + source.text, beside, (_HEADERS, beside)).digests
-    parts = (compiler, *_FLAGS, *_SANITIZE_FLAGS[sanitize], main, source.text, *included.values())
+    flags = (*_FLAGS, *_poison(compiler), *_SANITIZE_FLAGS[sanitize])
+    parts = (compiler, *flags, main, source.text, *included.values())
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     folder = user_cache_dir() / "cpu" / key
     program = folder / "kernel"
@@ -61,7 +65,7 @@ def build(source: Source, sanitize: Sanitize = None) -> Path:
         (aside / "kernel.cu").write_text(source.text)
         (aside / "main.cpp").write_text(main)
         includes = [f"-I{aside}", f"-I{_HEADERS}", f"-I{beside}"]
-        options = [*_FLAGS, *_SANITIZE_FLAGS[sanitize], *includes, "-o", str(aside / "kernel")]
+        options = [*flags, *includes, "-o", str(aside / "kernel")]
         _compile([compiler, *options, str(aside / "main.cpp")])
         try:
             aside.rename(folder)
@@ -71,6 +75,16 @@ def build(source: Source, sanitize: Sanitize = None) -> Path:
     finally:
         shutil.rmtree(aside, ignore_errors=True)
     return program
+
+
+@cache
+def _poison(compiler: str) -> tuple[str, ...]:
+    """The flag where the compiler knows it; an older one does without."""
+    command = [compiler, _POISON, "-x", "c++", "-E", os.devnull]
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, timeout=COMPILE_LIMIT_S, check=False)
+        return (_POISON,) if done.returncode == 0 else ()
+    return ()
 
 
 _SHARED_HINT = (
