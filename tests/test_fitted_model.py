@@ -26,6 +26,7 @@ from autotune.model.residuals import Shares, expected
 from autotune.model.subset import chosen, held_out_regret
 from autotune.problem import Problem
 from autotune.problems import flops, make_problem
+from autotune.records import Origin
 from autotune.spec.load import load_spec
 
 H200, A100 = find_gpu("h200"), find_gpu("a100_sxm4_80gb")
@@ -174,6 +175,12 @@ def test_no_time_is_below_what_the_multiply_adds_take() -> None:
     assert (
         MODEL.predict(CUBE, UNSEEN[:1])[0] > 1.5 * prepare(SGEMM, H200, CUBE, UNSEEN[:1]).terms.least_ms()[0]
     )
+
+
+def test_only_what_was_measured_teaches() -> None:
+    replayed = [replace(one, outcome=replace(one.outcome, origin=Origin.REPLAYED)) for one in RECORDS]
+    assert measurements(replayed, SGEMM, H200).count == 0
+    assert measurements([*RECORDS, *replayed], SGEMM, H200).count == GROUND.measured.count > 0
 
 
 def test_the_order_of_records_does_not_matter() -> None:

@@ -108,7 +108,7 @@ def measurements(records: Iterable[TrialRecord], spec: KernelSpec, gpu: GpuSpec)
     """The measured times of a kernel, on any GPU that has a table; medians where there are several.
 
     Records that lack parameters or classes which the spec has gained stand for its defaults; those of
-    configurations or problems that the spec no longer allows are left out, and so are predictions.
+    configurations or problems that the spec no longer allows are left out, and so are predictions and replays.
     """
     reader = _Reader(spec, gpu)
     times: dict[tuple[Place, Config], list[float]] = defaultdict(list)
@@ -117,7 +117,7 @@ def measurements(records: Iterable[TrialRecord], spec: KernelSpec, gpu: GpuSpec)
     for record in records:
         if record.kernel != spec.name or record.round is Round.BASELINE:
             continue
-        if record.outcome.origin is Origin.PREDICTED:
+        if record.outcome.origin is not Origin.MEASURED:
             continue
         place = reader.place(record)
         config = reader.config(record, place) if place else None
