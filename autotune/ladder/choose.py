@@ -10,7 +10,7 @@ import numpy as np
 from autotune.candidate import Candidate, Runnable
 from autotune.compile.ahead import CompilesAhead
 from autotune.config import Config, Value
-from autotune.errors import InputError, NothingFound
+from autotune.errors import NothingFound
 from autotune.gpu import GpuSpec
 from autotune.launch import plan_run
 from autotune.legality import nearest_legal, search_space, unpromising, violations
@@ -114,9 +114,3 @@ def runnable(candidate: Candidate, stages: Stages) -> Runnable:
     """The compiled candidate, from the cache where it was compiled before."""
     source = render(candidate.spec, candidate.gpu, candidate.problem, candidate.config)
     return plan_run(candidate, stages.compile(candidate, source))
-
-
-def check_tune(tune: int) -> None:
-    """Raises InputError for a number of trials that makes no sense."""
-    if tune < 1:
-        raise InputError(f"must be at least 1, got {tune}", key="--tune")
