@@ -83,8 +83,9 @@ TARGETS = (
 )
 
 DISPATCH = (
-    "issue: see the profile, of the default at 4096 cubed. Dispatch stalls, about half of them where the scheduler "
-    "changes between its two warps, which loses the operands kept for reuse; 92% of the loop are multiply-adds already"
+    "issue: see the profile, of the default at 4096 cubed. What is lost are dispatch stalls, many of them where the "
+    "scheduler changes between its two warps, which loses the operands kept for reuse (dispatch_near_switch_pct); "
+    "nearly all of the loop are multiply-adds already (ffma_share). inner_loop.json has what was tried there"
 )
 CAUSES = {
     "suite": "shapes that multiply-adds bound, where cuBLAS too is near what issue slots allow: see the groups",
