@@ -17,7 +17,7 @@ LINES = (
     ("expressions", "columns"),
     ("spec",),
     ("gpu", "gpu_tables", "problems", "space", "suites"),
-    ("candidate", "references", "epilogue"),
+    ("candidate", "references", "comparison", "epilogue"),
     ("launch", "occupancy", "banks", "buffers"),
     ("legality", "model", "starts"),
     ("render", "explain"),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.comparison import accuracy, passes
 from autotune.config import Value
 from autotune.cpu import check_on_cpu
 from autotune.cpu.build import Sanitize
@@ -17,7 +18,7 @@ from autotune.epilogue import FUNCTIONS, expected_epilogue
 from autotune.errors import InputError, StageFailure
 from autotune.gpu_tables import find_gpu
 from autotune.problems import make_problem
-from autotune.references import accuracy, get_reference, passes
+from autotune.references import get_reference
 from autotune.spec.load import load_spec, read_spec
 
 H200 = find_gpu("h200")

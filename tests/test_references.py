@@ -1,17 +1,10 @@
 import numpy as np
 import pytest
 
-from autotune import references
+from autotune import comparison, references
+from autotune.comparison import accuracy, in_range, passes, quick_error, worst_element
 from autotune.errors import InputError
-from autotune.references import (
-    Expected,
-    accuracy,
-    get_reference,
-    in_range,
-    passes,
-    quick_error,
-    worst_element,
-)
+from autotune.references import Expected, get_reference
 
 
 def gemm_arrays(m, n, k, seed=1, kind="normal"):
@@ -126,7 +119,7 @@ def test_nan_and_infinities_pass_where_expected():
 
 
 def test_comparison_in_blocks_finds_the_worst_element(monkeypatch):
-    monkeypatch.setattr(references, "BLOCK_BYTES", 8 * 6 * 2)
+    monkeypatch.setattr(comparison, "BLOCK_BYTES", 8 * 6 * 2)
     value = np.zeros((9, 6))
     got = np.zeros((9, 6), np.float32)
     got[7, 2] = 3

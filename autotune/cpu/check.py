@@ -9,6 +9,7 @@ import numpy as np
 
 from autotune.buffers import generate, poisoned_outputs
 from autotune.candidate import LaunchPlan, ScalarPlan, Source
+from autotune.comparison import worst_element
 from autotune.config import Config
 from autotune.cpu.build import Sanitize
 from autotune.cpu.run import run_on_cpu
@@ -17,7 +18,7 @@ from autotune.gpu import GpuSpec
 from autotune.launch import plan_launch
 from autotune.problem import Problem
 from autotune.records import Accuracy, Status
-from autotune.references import Array, get_reference, worst_element
+from autotune.references import Array, get_reference
 from autotune.render import render
 from autotune.spec.kernel_spec import KernelSpec
 

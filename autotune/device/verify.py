@@ -9,13 +9,14 @@ from typing import TypeAlias
 
 from autotune.buffers import Layout, fill, lay_out, output_names, poisoned_outputs, stray_write
 from autotune.candidate import CompiledKernel, Runnable
+from autotune.comparison import WorstElement, in_range, quick_error, worst_element
 from autotune.device.gpu_device import GpuDevice
 from autotune.device.measure import Bind
 from autotune.device.messages import Workload
 from autotune.device.scratch import Scratch
 from autotune.errors import StageFailure
 from autotune.records import Accuracy, Status
-from autotune.references import Expected, WorstElement, get_reference, in_range, quick_error, worst_element
+from autotune.references import Expected, get_reference
 
 Load: TypeAlias = Callable[[CompiledKernel], AbstractContextManager[object]]
 
