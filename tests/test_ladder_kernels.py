@@ -177,7 +177,13 @@ ARCHITECTURES = {gpu.arch: gpu for gpu in list_gpus()}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_120"])
+@pytest.mark.parametrize(
+    "arch",
+    [
+        arch if arch in ("sm_80", "sm_90", "sm_120") else pytest.param(arch, marks=pytest.mark.thorough)
+        for arch in sorted(set(ARCHITECTURES) - {"sm_75"})
+    ],
+)
 @pytest.mark.parametrize("name", STEPS)
 def test_defaults_compile_without_spills(name: str, arch: str) -> None:
     spec, gpu = SPECS[name], ARCHITECTURES[arch]

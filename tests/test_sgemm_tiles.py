@@ -88,8 +88,10 @@ def test_transposed_operands_and_shared_results(name: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize(("transposed", "align"), [("nt", 2), ("tt", 1)])
+@pytest.mark.parametrize("transposed", ["nn", "nt", "tn", "tt"])
+@pytest.mark.parametrize("align", [1, 2, 4])
 def test_every_way_that_operands_lie(name: str, transposed: str, align: int) -> None:
     config = small(**CONFIGS[name][1])
     check(config, problem((70, 45, 50), transposed, align), "address")
@@ -98,6 +100,7 @@ def test_every_way_that_operands_lie(name: str, transposed: str, align: int) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["blocks that share tiles", "warps that share results", "both"])
 def test_shared_results_are_free_of_races(name: str) -> None:
     check(small(**CONFIGS[name][1]), problem((70, 45, 50), CONFIGS[name][0]), "thread")
@@ -169,7 +172,9 @@ ON_THE_CPU = "CLUSTER == 1 and LOAD != 'tma' and (KIND != 'tile' or TM * TN <= 6
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(3, 13))]
+)
 def test_random_calls_are_right(seed: int) -> None:
     """Three configurations each; thousands of draws run on a GPU."""
     for draw in Draws(seed, FEW_SMS, ON_THE_CPU).some(18, per_config=6):
