@@ -162,6 +162,60 @@ def test_addresses_need_more_than_32_bits(name: str) -> None:
         check_launch(source, launch_far, "matmul")
 
 
+def moved(a_config: Config) -> list[tuple[int, int, int]]:
+    """Sizes that tiles at the edges are moved back for: less than a tile too many, with remainders of K."""
+    m, n, k = (int(config_names(SGEMM, H200, a_config)[name]) for name in ("BM", "BN", "BK"))  # type: ignore[arg-type]
+    return [(m, n + 4, 3), (m + 5, 2 * n - 4, 2 * k), (2 * m - 1, n + 8, 2 * k + 5), (m + 2, n, 5 * k - 1)]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_tiles_at_the_edges_are_moved_back_where_the_loop_needs_no_guards(name: str) -> None:
+    classes = ["unaligned", "aligned"][list(CONFIGS).index(name) % 2]
+    for number, sizes in enumerate(moved(CONFIGS[name])):
+        source, _ = prepared(CONFIGS[name], problem(sizes, classes))
+        by_vectors = CONFIGS[name]["LOAD"] in ("sync", "prefetch") and CONFIGS[name]["VA"] != 1
+        if classes == "unaligned" or sizes[2] % 4 == 0 or not by_vectors:
+            assert "kGuard = true" in source.text
+            assert "kGuardAll = false" in source.text, sizes
+        check(CONFIGS[name], problem(sizes, classes), wider=number % 3)
+
+
+@pytest.mark.parametrize("trans", ["nt", "tn", "tt"])
+def test_tiles_of_transposed_operands_are_moved_back(trans: str) -> None:
+    for a_config in (config(**SMALL), config(**SMALL, LOAD="prefetch", STAGES=2)):
+        for sizes, align in [((37, 43, 21), 1), ((36, 44, 20), 4)]:
+            classes = {"trans_a": trans[0], "trans_b": trans[1], "beta": "general"}
+            classes |= {"align_a": align, "align_b": align, "align_c": align}  # type: ignore[dict-item]
+            a_problem = Problem(
+                tuple(zip("MNK", sizes, strict=True)),
+                "float32",
+                tuple((one.name, classes[one.name]) for one in SGEMM.problem.classes),
+            )
+            assert "kGuardAll = false" in prepared(a_config, a_problem)[0].text
+            check(a_config, a_problem)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (
+            "row < rows : row >= rows",
+            "row < rows : true",
+        ),  # then it is stored twice, and beta * C added twice
+        ("column >= columns ? width : 0", "width"),
+        ("if (kHeadFirst && tile == 0) loader.pass_head(depth_left);", ""),
+        ("(Head || !kHeadFirst)", "!kHeadFirst"),  # then more than the remainder of K is summed up
+    ],
+)
+def test_a_mistake_at_moved_tiles_is_found(old: str, new: str) -> None:
+    source, launch = prepared(config(**SMALL), problem((40, 44, 20), "mixed"))
+    assert "kGuardAll = false" in source.text
+    check_launch(source, launch, "matmul")
+    with pytest.raises(StageFailure) as caught:
+        check_launch(mutant(source, old, new), launch, "matmul")
+    assert caught.value.status is Status.WRONG_RESULT
+
+
 def test_exact_tiles_take_the_path_without_guards() -> None:
     source, launch = prepared(DEFAULT, problem((256, 384, 80), "aligned"))
     assert "kGuard = false" in source.text
@@ -175,8 +229,8 @@ def mutant(source: Source, old: str, new: str) -> Source:
 
 MAIN_LOOP_BARRIER = "          __syncthreads();\n"
 MAIN_LOOP_WAIT = "          wait_copies<kStages - 2>();\n"
-ROW_GUARD = "    if (Runs::row(thread, i) >= rows_left) return 0;\n"
-COLUMN_GUARD = "kGuard ? columns_left - j : kStoreC"
+ROW_GUARD = "    if ((Turned ? kExtent : kDepthToo) && Runs::row(thread, i) >= rows_left) return 0;\n"
+COLUMN_GUARD = "edge.valid(j, kStoreC)"
 
 
 @pytest.mark.parametrize(

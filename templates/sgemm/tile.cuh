@@ -27,6 +27,11 @@ constexpr int kGroupM = {{ GROUP_M }};
 constexpr bool kDoubleFragments = {{ REGDB }};
 constexpr bool kSerpentine = {{ ORDER == "serpentine" }};
 constexpr bool kGuard = {{ GUARD }};         // false: the sizes are multiples of the tile
+// Of sizes that are not: false where a tile at an edge of C is moved back until it lies in C whole. It computes some results
+// a second time, which nobody stores, and the loop over K needs no guards.
+constexpr bool kGuardAll = {{ GUARD_ALL }};
+// The steps along K begin with the one that is not whole, so that only the filling of the pipeline has to guard for it.
+constexpr bool kHeadFirst = kGuard && !kGuardAll && {{ LOAD != "sync" }};
 
 constexpr int kDepth = kBlockK / kSlices;
 constexpr int kStageA = kBlockK * kPitchA, kStageB = kBlockK * kPitchB;
@@ -52,6 +57,18 @@ constexpr int kGroupsM = kThreadM / kVectorM, kGroupsN = kThreadN / kVectorN;
 {% include "lib/accumulate.cuh" %}
 
 {% endif %}
+// Which results of a tile are its to store: the first `rows` x `columns`, or where tiles are moved back, all from there on.
+struct Edge {
+  int rows, columns;
+
+  __device__ __forceinline__ bool has_row(int row) const { return !kGuard || (kGuardAll ? row < rows : row >= rows); }
+  // How many of `width` side by side.
+  __device__ __forceinline__ int valid(int column, int width) const {
+    if (!kGuard) return width;
+    return kGuardAll ? columns - column : column >= columns ? width : 0;
+  }
+};
+
 {% include "sgemm/tile_loader.cuh" %}
 
 {% include "sgemm/tile_loop.cuh" %}
@@ -59,7 +76,7 @@ constexpr int kGroupsM = kThreadM / kVectorM, kGroupsN = kThreadN / kVectorN;
 // Which part of C a tile is.
 struct Place {
   long long row, column;
-  int rows_left, columns_left;
+  Edge edge;
 
   __device__ __forceinline__ Place(unsigned number, int rows, int columns) {
     // Blocks walk down kGroupM rows of tiles before they move on to the next column, so that the L2 serves both operands.
@@ -68,7 +85,11 @@ struct Place {
     const unsigned height = tiles_m - group * kGroupM < kGroupM ? tiles_m - group * kGroupM : kGroupM;
     row = static_cast<long long>(group * kGroupM + in_group % height) * kBlockM;
     column = static_cast<long long>(in_group / height) * kBlockN;
-    rows_left = static_cast<int>(rows - row), columns_left = static_cast<int>(columns - column);
+    edge.rows = static_cast<int>(rows - row), edge.columns = static_cast<int>(columns - column);
+    if (kGuard && !kGuardAll) {
+      edge.rows = edge.rows < kBlockM ? kBlockM - edge.rows : 0, edge.columns = edge.columns < kBlockN ? kBlockN - edge.columns : 0;
+      row -= edge.rows, column -= edge.columns;
+    }
   }
 };
 
@@ -177,6 +198,7 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
   // With alpha zero A and B are not read, whatever they hold.
   const int steps = epilogue.alpha == 0.0f ? 0 : depth / kBlockK + (depth % kBlockK != 0);
   if (steps == 0) epilogue.alpha = 0.0f;  // the sum is empty, even where alpha is infinite
+  const int head = kHeadFirst ? depth - (steps - 1) * kBlockK : kBlockK;  // of the first step
 {% if STREAM > 0 %}
 
   Walk walk(rows, columns, steps > 0 ? steps : 1);
@@ -192,7 +214,7 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
     const int last = static_cast<int>(static_cast<long long>(steps) * (rank + 1) / kBlocks);
 {% endif %}
     const Place place(number, rows, columns);
-    const int k = first * kBlockK;
+    const int k = first * kBlockK - (first > 0 ? kBlockK - head : 0);
     float sums[kThreadM][kThreadN];
 {% if STREAM > 0 %}
 {% if BULK_A or BULK_B %}
@@ -201,25 +223,25 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
     __syncthreads();  // nobody reads the stages of the tile before any more
 {% endif %}
     accumulate(sums, kTransA ? a + static_cast<long long>(k) * lda + place.row : a + place.row * lda + k, lda,
-               kTransB ? b + place.column * ldb + k : b + static_cast<long long>(k) * ldb + place.column, ldb, place.rows_left,
-               place.columns_left, depth - k, {{ "steps > 0 ? last - first : 0" if STREAM > 0 else "last - first" }}, shared, fragments_a, fragments_b{{ ", barriers" if BULK_A or BULK_B else "" }});
+               kTransB ? b + place.column * ldb + k : b + static_cast<long long>(k) * ldb + place.column, ldb, place.edge,
+               !kHeadFirst ? depth - k : first == 0 ? head : kBlockK, {{ "steps > 0 ? last - first : 0" if STREAM > 0 else "last - first" }}, shared, fragments_a, fragments_b{{ ", barriers" if BULK_A or BULK_B else "" }});
 
     Epilogue out = epilogue;
     out.move(place.row, place.column);
 {% if STREAM > 0 %}
 {% if SLICEK > 1 %}
     if (walk.shares()) {
-      share_sums(sums, walk.share(workspace), shared, slice, first_m, first_n, out, place.rows_left, place.columns_left);
+      share_sums(sums, walk.share(workspace), shared, slice, first_m, first_n, out, place.edge);
       continue;
     }
 {% else %}
-    if (walk.shares() && !gather_sums(sums, walk.share(workspace), shared, place.rows_left)) continue;
+    if (walk.shares() && !gather_sums(sums, walk.share(workspace), shared, place.edge)) continue;
 {% endif %}
 {% endif %}
 {% if SLICEK > 1 or CLUSTER > 1 %}
-    join_sums(sums, shared, slice, first_m, first_n, {{ "rank" if CLUSTER > 1 else 0 }}, out, place.rows_left, place.columns_left);
+    join_sums(sums, shared, slice, first_m, first_n, {{ "rank" if CLUSTER > 1 else 0 }}, out, place.edge);
 {% else %}
-    store_sums(sums, first_m, first_n, out, place.rows_left, place.columns_left);
+    store_sums(sums, first_m, first_n, out, place.edge);
 {% endif %}
   }
 }

@@ -49,10 +49,12 @@ struct OperandLoader {
     if (i == Runs::count - 1) from += Turned ? kBlockK - kWalked * ld : (kBlockK - kWalked) * ld;
   }
 
-  // How many of the `width` elements from element `skip` of a run on lie in the matrix.
+  // How many of the `width` elements from element `skip` of a run on lie in the matrix; `Head` for the first tile.
+  template <bool Head>
   __device__ __forceinline__ int valid(int i, int skip, int width) const {
-    if (!kGuard) return width;
-    if (Runs::row(thread, i) >= rows_left) return 0;
+    constexpr bool kExtent = kGuardAll, kDepthToo = kGuard && (Head || !kHeadFirst);
+    if ((Turned ? kExtent : kDepthToo) && Runs::row(thread, i) >= rows_left) return 0;
+    if (!(Turned ? kDepthToo : kExtent)) return width;
     const int left = elements_left - Runs::run(thread, i) * Run - skip;
     if (width == 1) return left > 0 ? 1 : 0;
     return left < 0 ? 0 : left < width ? left : width;
@@ -64,17 +66,18 @@ struct OperandLoader {
                   : Runs::row(thread, i) * Pitch + Runs::run(thread, i) * Run;
   }
 
+  template <bool Head>
   __device__ __forceinline__ void fetch(int i) {
     if (Runs::inside(thread, i)) {
 {% if LOAD in ("cpasync", "tma") %}
       constexpr int kWidth = Load < kStore ? Load : kStore;
 #pragma unroll
       for (int j = 0; j < Run; j += kWidth) {
-        copy_async<kWidth>(to, target(i) + (Turned ? j * Pitch : j), run(i) + j, valid(i, j, kWidth));
+        copy_async<kWidth>(to, target(i) + (Turned ? j * Pitch : j), run(i) + j, valid<Head>(i, j, kWidth));
       }
 {% else %}
 #pragma unroll
-      for (int j = 0; j < Run; j += Load) load_valid<Load>(held[i] + j, run(i) + j, valid(i, j, Load));
+      for (int j = 0; j < Run; j += Load) load_valid<Load>(held[i] + j, run(i) + j, valid<Head>(i, j, Load));
 {% endif %}
     }
     step(i);
@@ -95,6 +98,8 @@ struct OperandLoader {
   }
 
 {% endif %}
+  // Goes on from a first tile of which the matrix has only so much depth.
+  __device__ __forceinline__ void pass_head(int depth) { from -= (kBlockK - depth) * (Turned ? 1 : ld); }
   __device__ __forceinline__ void next_tile(bool wraps) {
     (Turned ? elements_left : rows_left) -= kBlockK;
     constexpr int kStage = kBlockK * Pitch;
@@ -127,7 +132,9 @@ struct BulkLoader {
     }
     from += kBlockK * ld;
   }
+  template <bool>
   __device__ __forceinline__ void fetch(int) {}
+  __device__ __forceinline__ void pass_head(int) {}
   __device__ __forceinline__ void next_tile(bool wraps) {
     constexpr int kStage = kBlockK * Pitch;
     to = advanced(to, wraps ? -(kStages - 1) * kStage : kStage);
@@ -189,11 +196,12 @@ struct TileLoader {
   // A tile is fetched run by run, in order, so that the runs can be spread over the steps of the computation.
   static constexpr int kFetches = LoaderA::kFetches + LoaderB::kFetches;
 
+  template <bool Head = false>
   __device__ __forceinline__ void fetch(int index) {
     if (index < LoaderA::kFetches) {
-      a.fetch(index);
+      a.template fetch<Head>(index);
     } else {
-      b.fetch(index - LoaderA::kFetches);
+      b.template fetch<Head>(index - LoaderA::kFetches);
     }
   }
 
@@ -220,6 +228,7 @@ struct TileLoader {
 {% endif %}
   }
 
+  __device__ __forceinline__ void pass_head(int depth) { a.pass_head(depth), b.pass_head(depth); }
   __device__ __forceinline__ void next_tile() {
     const bool wraps = stage == kStages - 1;
     stage = wraps ? 0 : stage + 1;

@@ -35,7 +35,7 @@ __device__ __forceinline__ void multiply_add(float (&sums)[kThreadM][kThreadN], 
 
 // Adds up a thread's part of a tile of C over `tiles` tiles of A and B, of which the first begin at `a` and `b`.
 __device__ __forceinline__ void accumulate(float (&sums)[kThreadM][kThreadN], const float* a, int lda, const float* b, int ldb,
-                                           int rows_left, int columns_left, int depth_left, int tiles, float* shared,
+                                           Edge edge, int depth_left, int tiles, float* shared,
                                            const float* fragments_a, const float* fragments_b{% if BULK_A or BULK_B %},
                                            Barriers& barriers{% endif %}) {
 #pragma unroll
@@ -44,7 +44,7 @@ __device__ __forceinline__ void accumulate(float (&sums)[kThreadM][kThreadN], co
     for (int n = 0; n < kThreadN; ++n) sums[m][n] = 0.0f;
   }
   TileLoader loader;
-  loader.begin(a, lda, b, ldb, shared, rows_left, columns_left, depth_left);
+  loader.begin(a, lda, b, ldb, shared, edge.rows, edge.columns, depth_left);
 {% if BULK_A or BULK_B %}
   loader.full = barriers.first;
 {% endif %}
@@ -78,7 +78,14 @@ __device__ __forceinline__ void accumulate(float (&sums)[kThreadM][kThreadN], co
         loader.start_bulk();
 {% endif %}
 #pragma unroll
-        for (int i = 0; i < TileLoader::kFetches; ++i) loader.fetch(i);
+        for (int i = 0; i < TileLoader::kFetches; ++i) {
+          if (tile == 0) {
+            loader.fetch<true>(i);
+          } else {
+            loader.fetch(i);
+          }
+        }
+        if (kHeadFirst && tile == 0) loader.pass_head(depth_left);
         loader.store();
         loader.next_tile();
       }

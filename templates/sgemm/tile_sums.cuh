@@ -26,38 +26,37 @@ __device__ __forceinline__ void set_apart(float* to, const float* sums, float on
 #pragma unroll
   for (int i = 0; i < Width; ++i) to[i] = sums[i] * one;
 }
-// 1, which the compiler cannot know, since every tile has rows.
-__device__ __forceinline__ float hidden_one(int rows_left) { return rows_left > 0 ? 1.0f : 0.0f; }
+// 1, which the compiler cannot know.
+__device__ __forceinline__ float hidden_one(const Edge& edge) { return edge.rows >= 0 ? 1.0f : 0.0f; }
 
 {% endif %}
 {% if SLICEK == 1 and CLUSTER == 1 %}
 // Writes a row of a thread's results from its registers.
-__device__ __forceinline__ void store_row(const float* row, int m, int first_m, int first_n, const Epilogue& out, int rows_left,
-                                          int columns_left) {
+__device__ __forceinline__ void store_row(const float* row, int m, int first_m, int first_n, const Epilogue& out, const Edge& edge) {
   const int i = first_m + m / kVectorM * kLanesM * kVectorM + m % kVectorM;
-  if (kGuard && i >= rows_left) return;
+  if (!edge.has_row(i)) return;
 #pragma unroll
   for (int n = 0; n < kThreadN; n += kStoreC) {
     const int j = first_n + n / kVectorN * kLanesN * kVectorN + n % kVectorN;
-    out.store<kStoreC>(i, j, row + n, kGuard ? columns_left - j : kStoreC);
+    out.store<kStoreC>(i, j, row + n, edge.valid(j, kStoreC));
   }
 }
 
 __device__ __forceinline__ void store_sums(const float (&sums)[kThreadM][kThreadN], int first_m, int first_n, const Epilogue& out,
-                                           int rows_left, int columns_left) {
+                                           const Edge& edge) {
 #pragma unroll
-  for (int m = 0; m < kThreadM; ++m) store_row(sums[m], m, first_m, first_n, out, rows_left, columns_left);
+  for (int m = 0; m < kThreadM; ++m) store_row(sums[m], m, first_m, first_n, out, edge);
 }
 {% if STREAM > 0 %}
 
 // Brings the sums of the blocks that share a tile together, in those of the last to arrive; whether this block is it. In
 // memory a warp's lanes have theirs side by side, whatever their place in C.
 __device__ __forceinline__ bool gather_sums(float (&sums)[kThreadM][kThreadN], const Share& share, float* shared,
-                                            int rows_left) {
+                                            const Edge& edge) {
   const bool early = !(share.gathered() && others_arrived(share.counter, share.parts, shared));
   if (early) {
     float* const own = share.own() + threadIdx.x * kVectorN;
-    const float one = hidden_one(rows_left);
+    const float one = hidden_one(edge);
 #pragma unroll
     for (int m = 0; m < kThreadM; ++m) {
 #pragma unroll
@@ -106,10 +105,10 @@ constexpr int kPitchC = kBlockN + 4;  // lanes that lie below each other write t
 constexpr int kVectors = kBlockM * kBlockN / 4;
 
 __device__ __forceinline__ void stage_sums(const float (&sums)[kThreadM][kThreadN], float* shared, int slice, int first_m,
-                                           int first_n, int rows_left) {
+                                           int first_n, const Edge& edge) {
   __syncthreads();  // nobody reads the stages any more
   float* const tile = shared + slice * kBlockM * kPitchC;
-  const float one = hidden_one(rows_left);
+  const float one = hidden_one(edge);
 #pragma unroll
   for (int m = 0; m < kThreadM; ++m) {
     const int i = first_m + m / kVectorM * kLanesM * kVectorM + m % kVectorM;
@@ -135,18 +134,17 @@ __device__ __forceinline__ void sum_slices(float (&total)[4], const float* share
   }
 }
 
-__device__ __forceinline__ void store_vector(const float (&total)[4], int number, const Epilogue& out, int rows_left,
-                                             int columns_left) {
+__device__ __forceinline__ void store_vector(const float (&total)[4], int number, const Epilogue& out, const Edge& edge) {
   const int i = number / (kBlockN / 4), j = number % (kBlockN / 4) * 4;
-  if (kGuard && i >= rows_left) return;
+  if (!edge.has_row(i)) return;
 #pragma unroll
-  for (int q = 0; q < 4; q += kStoreC) out.store<kStoreC>(i, j + q, total + q, kGuard ? columns_left - j - q : kStoreC);
+  for (int q = 0; q < 4; q += kStoreC) out.store<kStoreC>(i, j + q, total + q, edge.valid(j + q, kStoreC));
 }
 
 // Adds up the sums of all warps and blocks that own the same results and writes them; all threads of all blocks take part.
 __device__ __forceinline__ void join_sums(const float (&sums)[kThreadM][kThreadN], float* shared, int slice, int first_m,
-                                          int first_n, int rank, const Epilogue& out, int rows_left, int columns_left) {
-  stage_sums(sums, shared, slice, first_m, first_n, rows_left);
+                                          int first_n, int rank, const Epilogue& out, const Edge& edge) {
+  stage_sums(sums, shared, slice, first_m, first_n, edge);
 {% if CLUSTER > 1 %}
   cluster_wait();
   for (int number = rank * kThreads + threadIdx.x; number < kVectors; number += kBlocks * kThreads) {
@@ -159,7 +157,7 @@ __device__ __forceinline__ void join_sums(const float (&sums)[kThreadM][kThreadN
 #pragma unroll
       for (int q = 0; q < 4; ++q) total[q] += loaded[q];
     }
-    store_vector(total, number, out, rows_left, columns_left);
+    store_vector(total, number, out, edge);
   }
   cluster_wait();  // a block that left would take its shared memory with it
 {% else %}
@@ -167,7 +165,7 @@ __device__ __forceinline__ void join_sums(const float (&sums)[kThreadM][kThreadN
   for (int number = threadIdx.x; number < kVectors; number += kThreads) {
     float total[4];
     sum_slices(total, shared, number);
-    store_vector(total, number, out, rows_left, columns_left);
+    store_vector(total, number, out, edge);
   }
 {% endif %}
 }
@@ -175,10 +173,10 @@ __device__ __forceinline__ void join_sums(const float (&sums)[kThreadM][kThreadN
 
 // Brings the sums of the blocks that share a tile together; the last to arrive writes the result.
 __device__ __forceinline__ void share_sums(const float (&sums)[kThreadM][kThreadN], const Share& share, float* shared, int slice,
-                                           int first_m, int first_n, const Epilogue& out, int rows_left, int columns_left) {
+                                           int first_m, int first_n, const Epilogue& out, const Edge& edge) {
   // Behind the staged sums: a word that nobody uses.
   float* const word = shared + kSlices * kBlockM * kPitchC - 1;
-  stage_sums(sums, shared, slice, first_m, first_n, rows_left);
+  stage_sums(sums, shared, slice, first_m, first_n, edge);
   __syncthreads();
   const bool early = !(share.gathered() && others_arrived(share.counter, share.parts, word));
   if (early) {
@@ -223,7 +221,7 @@ __device__ __forceinline__ void share_sums(const float (&sums)[kThreadM][kThread
 #pragma unroll
   for (int pass = 0; pass < kPasses; ++pass) {
     const int number = pass * kThreads + threadIdx.x;
-    if (kVectors % kThreads == 0 || number < kVectors) store_vector(total[pass], number, out, rows_left, columns_left);
+    if (kVectors % kThreads == 0 || number < kVectors) store_vector(total[pass], number, out, edge);
   }
 }
 {% endif %}

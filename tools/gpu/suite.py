@@ -1,8 +1,9 @@
 """Tunes the SGEMM kernel for all shapes of the suite in one run on the GPU of this machine, warm.
 
-    python tools/gpu/suite.py --out RECORDS.jsonl.gz [--known EARLIER.jsonl.gz ...] [--limit 170] [--db FILE]
+    python tools/gpu/suite.py --out RECORDS.jsonl.gz --db FILE [--known EARLIER.jsonl.gz ...] [--proposals FILE] [--limit 170]
 
-First each shape tries its starting points and what was fast at it and at shapes near it (`--known`: files of records);
+First each shape tries its starting points, what was fast at it and at shapes near it (`--known`: files of records, also of
+an earlier version of the kernel) and what tools/proposals.py wrote;
 then, round by round until the time is over, neighbours of its best so far. Kernels of all shapes are compiled ahead
 while others are measured. Each trial is verified, and recorded as it ends.
 """
@@ -63,6 +64,7 @@ class Shape:
         self.times: dict[Config, float] = {}
         self.tried: set[Config] = set()
         self.known: dict[Config, float] = {}
+        self.proposed: list[Config] = []
 
     def leaders(self, count: int) -> list[Config]:
         """The fastest of this run, else the fastest known before."""
@@ -76,7 +78,7 @@ class Shape:
         return not unpromising(self.spec, self.gpu, self.problem, config, None)
 
     def first_round(self, others: Sequence[Shape]) -> list[Config]:
-        """Starting points, what was fast here, what was fast nearby."""
+        """Starting points, what was fast here, what was fast nearby, what was proposed."""
         points = (
             *starting_points(self.spec, self.gpu, self.problem),
             starting_point(self.spec, self.gpu, self.problem),
@@ -88,6 +90,7 @@ class Shape:
         )
         for _, place in [one for one in near if others[one[1]].known][:NEAR_SHAPES]:
             listed += others[place].leaders(OF_EACH)
+        listed += self.proposed
         return [config for config in dict.fromkeys(listed) if self.takes(config)]
 
     def neighbours(self, rng: np.random.Generator) -> list[Config]:
@@ -108,11 +111,12 @@ class Shape:
         return list(found)
 
 
-def known_records(paths: Iterable[Path], hash_: str) -> Iterator[TrialRecord]:
-    """Timed trials of the present kernel."""
+def known_records(paths: Iterable[Path], spec: KernelSpec) -> Iterator[TrialRecord]:
+    """Timed trials in the present space; the kernel may have been an earlier one, so times only say where to look."""
     for path in paths:
         for record in read_records(path):
-            if record.kernel_hash == hash_ and record.outcome.time_ms is not None:
+            same = record.kernel == spec.name and record.space_hash == space_hash(spec)
+            if same and record.outcome.time_ms is not None:
                 yield record
 
 
@@ -163,6 +167,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--known", type=Path, nargs="*", default=[])
+    parser.add_argument("--proposals", type=Path, help="configurations to try, by shape")
     parser.add_argument("--limit", type=float, default=170, help="seconds")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--db", type=Path, required=True, help="the database to add to")
@@ -173,14 +178,20 @@ def main() -> int:
     session = uuid.uuid4().hex
     with Bench.open() as bench, open_store(options.db) as store, bench.protocol(Protocol().warm()):
         spec, gpu = bench.spec, bench.gpu.spec
-        shapes = [Shape(spec, gpu, make_problem(spec, sizes)) for sizes in suite_sizes(spec)]
+        proposals = json.loads(options.proposals.read_text()) if options.proposals else {}
+        shapes = []
+        for one in load_suite("sgemm", spec).shapes:
+            shapes.append(Shape(spec, gpu, make_problem(spec, one.sizes)))
+            shapes[-1].proposed = [Config.of(values) for values in proposals.get(one.name, [])]
         by_problem = {shape.problem.key: shape for shape in shapes}
         extra: dict[str, Shape] = {}
-        for one in known_records(options.known, kernel_hash(spec)):
-            key = one.problem.key
-            shape = by_problem.get(key) or extra.setdefault(key, Shape(spec, gpu, one.problem))
-            assert one.outcome.time_ms is not None
-            shape.known[one.config] = min(one.outcome.time_ms, shape.known.get(one.config, math.inf))
+        for earlier in known_records(options.known, spec):
+            key = earlier.problem.key
+            shape = by_problem.get(key) or extra.setdefault(key, Shape(spec, gpu, earlier.problem))
+            assert earlier.outcome.time_ms is not None
+            shape.known[earlier.config] = min(
+                earlier.outcome.time_ms, shape.known.get(earlier.config, math.inf)
+            )
         everything = [*shapes, *extra.values()]
         counts: Counter[str] = Counter()
         rounds = 0
@@ -203,11 +214,6 @@ def main() -> int:
 
         store.export_jsonl(options.out, RecordQuery(study="suite"))
     return 0
-
-
-def suite_sizes(spec: KernelSpec) -> list[tuple[int, ...]]:
-    """The suite's shapes in the spec's order of sizes."""
-    return [shape.sizes for shape in load_suite("sgemm", spec).shapes]
 
 
 if __name__ == "__main__":
