@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -21,9 +22,12 @@ import epilogue
 from epilogue import ACTIVATIONS, CupyAfter, Place, parse, record
 
 from autotune.buffers import lay_out
+from autotune.choice.answer import Match
+from autotune.config import Value
 from autotune.device.cublas import Cublas
 from autotune.epilogue import expected_epilogue
 from autotune.gpu_tables import find_gpu
+from autotune.problems import make_problem, parse_size
 from autotune.references import get_reference
 from autotune.spec.load import load_spec
 from autotune.starts import starting_point
@@ -93,11 +97,11 @@ def run(gpu: FakeGpu, tmp_path: Path, *arguments: str, pool: Pool | None = None)
     place = Place(gpu, H200, cublas, CupyAfter(fake_cupy(gpu)), lambda: None)
     spec = load_once("sgemm")
 
-    def best(size: str) -> SimpleNamespace:
-        from autotune.problems import make_problem, parse_size
-
+    def best(size: str, kernel: str, classes: Mapping[str, Value]) -> SimpleNamespace:
         point = starting_point(spec, H200, make_problem(spec, parse_size(size, spec)))
-        return SimpleNamespace(config=point.config, match="default")
+        if classes.get("activation") == "gelu":
+            return SimpleNamespace(config=point.config.replace({"GROUP_M": 1}), match=Match.EXACT)
+        return SimpleNamespace(config=point.config, match=Match.DEFAULT)
 
     options = parse(["--out", str(tmp_path), "--commit", "abc", *arguments])
     code = record(options, place, lambda source: pool.submit(source, "sm_90"), best, {"gpu": "Fake GPU"})
@@ -111,6 +115,8 @@ def test_fused_and_separate_are_checked_timed_and_compared(gpu, tmp_path, capsys
     assert told["protocol"] == "warm/normal-1/1"
     one = told["sizes"]["20x16x8"]
     assert one["failed"] == {}
+    own = {name: "GROUP_M=1," in config for name, config in one["configs"].items()}
+    assert own == {"sgemm": False, "sgemm again": False, "unused": False, "relu": False, "gelu": True}
     assert {name: round(each["time_ms"], 6) for name, each in one["times"].items()} == {
         "sgemm": 0.8,
         "sgemm again": 0.8,

@@ -2,7 +2,8 @@
 
     python tools/gpu/epilogue.py --out RESULTS --commit HASH [--sizes 1024,4096,512x4096x11008] [--db FILE] [--limit 40]
 
-All with the configuration that `best` gives for sgemm at the size, warm, in turns that change places:
+Warm, in turns that change places, each with the configuration that `best` gives for sgemm at the size, but for the
+activations where sgemm_epilogue itself was tuned for them:
 
     sgemm                 the plain kernel
     sgemm again           the same under another name: what a ratio may mean nothing by
@@ -27,7 +28,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -38,7 +39,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from autotune.candidate import BufferPlan, Candidate, CompiledKernel, Runnable, Source  # noqa: E402
-from autotune.config import Config, Value  # noqa: E402
+from autotune.choice.answer import Match  # noqa: E402
+from autotune.config import Value  # noqa: E402
 from autotune.device.gpu_device import GpuDevice  # noqa: E402
 from autotune.device.measure import Bind, BufferSets, ReadClocks, compare_calls  # noqa: E402
 from autotune.device.messages import Workload  # noqa: E402
@@ -80,6 +82,8 @@ RATIOS = {
 After = Callable[[str, Mapping[str, BufferPlan], Mapping[str, int]], Callable[[], None]]
 """Gives the call that queues C = activation(C + bias) over buffers at these addresses."""
 Compile = Callable[[Source], "Future[CompiledKernel]"]
+Best = Callable[[str, str, Mapping[str, Value]], Any]
+"""What is best for a size, a kernel and problem classes."""
 
 
 @dataclass(frozen=True)
@@ -134,12 +138,16 @@ class Place:
     read_clocks: ReadClocks
 
 
-def candidates(gpu: GpuSpec, size: Sequence[int], config: Config) -> dict[str, Candidate]:
+def candidates(gpu: GpuSpec, size: str, best: Best) -> dict[str, Candidate]:
     """Our kernels for a size, by contestant."""
     found = {}
+    plain = best(size, PLAIN, {}).config
     for name, (kernel, classes) in OURS.items():
+        own = best(size, kernel, classes) if name in ACTIVATIONS else None
+        config = own.config if own and own.match is Match.EXACT else plain
         spec = load_spec(kernel)
-        found[name] = Candidate(spec, gpu, make_problem(spec, size, classes=classes), config)
+        problem = make_problem(spec, parse_size(size, spec), classes=classes)
+        found[name] = Candidate(spec, gpu, problem, config)
     return found
 
 
@@ -254,15 +262,13 @@ def record(
     options: argparse.Namespace,
     place: Place,
     compile_source: Compile,
-    best: Callable[[str], Any],
+    best: Best,
     provenance: Mapping[str, Any],
 ) -> int:
     """Measures all sizes and writes the file after each; 1 where something was wrong or left out."""
     until = time.monotonic() + options.limit
     sizes = options.sizes.split(",")
-    spec = load_spec("sgemm")
-    answers = {size: best(size) for size in sizes}
-    ours = {size: candidates(place.gpu, parse_size(size, spec), answers[size].config) for size in sizes}
+    ours = {size: candidates(place.gpu, size, best) for size in sizes}
     kernels = {
         size: {
             name: compile_source(render(each.spec, each.gpu, each.problem, each.config))
@@ -270,6 +276,11 @@ def record(
         }
         for size, named in ours.items()
     }
+    # Before the time is shared out, so that the first size does not wait in its own.
+    wait(
+        [kernel for named in kernels.values() for kernel in named.values()],
+        max(0.0, until - time.monotonic()),
+    )
     found: dict[str, Any] = {
         "commit": options.commit,
         "date": datetime.now(UTC).isoformat(),
@@ -283,10 +294,8 @@ def record(
         left = until - time.monotonic()
         if left > 0:
             end = time.monotonic() + left / (len(sizes) - number)
-            answer = answers[size]
             found["sizes"][size] = {
-                "config": answer.config.key,
-                "match": str(answer.match),
+                "configs": {name: one.config.key for name, one in ours[size].items()},
                 **measure_size(place, ours[size], kernels[size], end),
             }
             found["left_out"].remove(size)
@@ -300,7 +309,7 @@ def record(
 
 def show(size: str, one: Mapping[str, Any]) -> str:
     """One size as text."""
-    lines = [f"{size}: {one['config']} ({one['match']})"]
+    lines = [f"{size}: {one['configs'][PLAIN]}"]
     for name, told in one["times"].items():
         width = told["half_width"]
         known = "one sample" if width is None else f"+- {width:.2%}"
@@ -345,7 +354,9 @@ def main() -> int:
             options,
             place,
             lambda source: pool.submit(source, local.spec.arch),
-            lambda size: best("local", size, db=options.db, protocol=WARM),
+            lambda size, kernel, classes: best(
+                "local", size, kernel, classes=classes, db=options.db, protocol=WARM
+            ),
             provenance,
         )
 

@@ -4,7 +4,7 @@
 
 Runs itself under Nsight Compute (`ncu`), one kernel of each size through `autotune.load`, then one of cuBLAS; keeps the
 counters that tell issue slots, the multiply-add pipe, what warps wait for, shared-memory wavefronts, L2 and device
-memory. Clocks are left as they are.
+memory. Clocks and caches are left as they are.
 """
 
 from __future__ import annotations
@@ -139,7 +139,19 @@ def main() -> int:
         child(sizes, options.db)
         return 0
     ncu = shutil.which("ncu") or "/usr/local/cuda/bin/ncu"
-    command = [ncu, "--clock-control", "none", "--nvtx", "--csv", "--page", "raw", "--print-units", "base"]
+    command = [
+        ncu,
+        "--clock-control",
+        "none",
+        "--cache-control",
+        "none",
+        "--nvtx",
+        "--csv",
+        "--page",
+        "raw",
+        "--print-units",
+        "base",
+    ]
     for label in ("tuned", "cublas"):
         for size in sizes:
             command += ["--nvtx-include", f"{label}:{size}/"]
