@@ -10,7 +10,7 @@ Where the GPU is elsewhere the same steps are compiled for it and their times pr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -63,6 +63,8 @@ class LadderRequest:
     """Configurations of each step that are tried."""
     production: Config | None = None
     """The best one known; the default where None."""
+    searched: Mapping[str, Config] = field(default_factory=dict)
+    """The best ones known of steps, by kernel: tried before anything else."""
     folders: tuple[Path, ...] = ()
     tell: Callable[[str], None] = lambda text: None
     """Gets a line for each step that is done."""
@@ -130,9 +132,9 @@ def _choose_steps(request: LadderRequest, stages: Stages) -> dict[str, Choice]:
     for step in request.ladder.steps:
         spec = request.spec(step.kernel)
         try:
-            plans.append(
-                (step.kernel, candidates(spec, request.gpu, request.problem(spec), request.tune), "")
-            )
+            base = request.searched.get(step.kernel)
+            found = candidates(spec, request.gpu, request.problem(spec), request.tune, base=base)
+            plans.append((step.kernel, found, ""))
         except NothingFound as error:
             plans.append((step.kernel, [], str(error)))
     chosen: dict[str, Choice] = {}

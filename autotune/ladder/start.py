@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autotune.answers import best
+from autotune.choice.answer import Match
 from autotune.compile.pool import CompilePool
 from autotune.device.stages import GpuStages
 from autotune.ladder.result import LadderResult, Provenance
@@ -31,7 +32,7 @@ def measure_ladder(
     tell: Callable[[str], None] = lambda text: None,
     stages: Stages | None = None,
 ) -> LadderResult:
-    """All rows, with the best production configuration that is known; `stages` replaces the target's own.
+    """All rows, with the best configurations that are known; `stages` replaces the target's own.
 
     Raises InputError, and NothingFound where no step works.
     """
@@ -39,6 +40,11 @@ def measure_ladder(
     production = load_spec(ladder.production, folders)
     sizes = "x".join(map(str, parse_size(size, production)))
     known = best(target.gpu.table, sizes, production, db=db, folders=folders)
+    searched = {}
+    for step in ladder.steps:
+        answer = best(target.gpu.table, sizes, step.kernel, db=db, folders=folders, protocol=TIMING)
+        if answer.match is Match.EXACT:
+            searched[step.kernel] = answer.config
     request = LadderRequest(
         ladder=ladder,
         gpu=target.gpu,
@@ -46,6 +52,7 @@ def measure_ladder(
         provenance=_provenance(target, commit),
         tune=tune,
         production=known.config,
+        searched=searched,
         folders=tuple(folders),
         tell=tell,
     )

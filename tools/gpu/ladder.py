@@ -1,6 +1,6 @@
 """Records the SGEMM ladder on the GPU of this machine, and verifies each of its kernels where kernels break.
 
-    python tools/gpu/ladder.py --out RESULTS --commit HASH [--size 4096] [--tune 12] [--limit 100]
+    python tools/gpu/ladder.py --out RESULTS --commit HASH [--size 4096] [--db FILE] [--tune 12] [--limit 100]
 
 1. `autotune ladder`: every step tuned a little, then all of them in turn with the production kernel, cuBLAS and the
    peak of multiply-adds; and the comparisons.
@@ -80,6 +80,7 @@ def record(options: argparse.Namespace, target: Target, stages: Any) -> int:
         options.size,
         options.tune,
         commit=options.commit,
+        db=options.db,
         tell=lambda text: print(text, flush=True),
         stages=stages,
     )
@@ -105,6 +106,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--commit", default="")
     parser.add_argument("--size", default="4096")
+    parser.add_argument("--db", help="where `autotune search` put what it found for a step, warm")
     parser.add_argument("--tune", type=int, default=12)
     parser.add_argument(
         "--limit", type=float, default=100.0, help="seconds after which no further step is verified"
