@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from autotune.answers import best
 from autotune.choice.answer import Match
 from autotune.compile.pool import CompilePool
 from autotune.device.stages import GpuStages
+from autotune.errors import NothingFound
 from autotune.ladder.result import LadderResult, Provenance
 from autotune.ladder.run import TIMING, LadderRequest, run_ladder
 from autotune.ladder.steps import load_ladder
@@ -42,9 +43,10 @@ def measure_ladder(
     known = best(target.gpu.table, sizes, production, db=db, folders=folders)
     searched = {}
     for step in ladder.steps:
-        answer = best(target.gpu.table, sizes, step.kernel, db=db, folders=folders, protocol=TIMING)
-        if answer.match is Match.EXACT:
-            searched[step.kernel] = answer.config
+        with suppress(NothingFound):  # said where the step's turn comes
+            answer = best(target.gpu.table, sizes, step.kernel, db=db, folders=folders, protocol=TIMING)
+            if answer.match is Match.EXACT:
+                searched[step.kernel] = answer.config
     request = LadderRequest(
         ladder=ladder,
         gpu=target.gpu,
