@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from click.testing import CliRunner
 from fakes.measured import made_up
 from fakes.trials import trial
 
+from autotune import paths
 from autotune.choice import learned
 from autotune.choice.best import Match, Question, best_from
 from autotune.choice.learned import model_of, study_files
@@ -56,12 +59,15 @@ def test_a_model_is_fitted_once_until_something_is_added(
         monkeypatch.setattr(learned.FittedModel, "fit", None)
         again = model_of(store, SGEMM, A6000)
         assert again.predict(ASKED, configs) == model.predict(ASKED, configs)
-        # A damaged file is as good as none.
-        (kept,) = (tmp_path / "cache" / "models").glob("*.pickle")
-        kept.write_bytes(kept.read_bytes()[:-10])
-        monkeypatch.setattr(learned, "_FITTED", {})
+        # A damaged file is as good as none, and so is another program's.
         monkeypatch.setattr(learned.FittedModel, "fit", fit)
-        assert model_of(store, SGEMM, A6000).predict(ASKED, configs) == model.predict(ASKED, configs)
+        (kept,) = (tmp_path / "cache" / "models").iterdir()
+        foreign = pickle.dumps([1])
+        for content in (kept.read_bytes()[:-10], b"", hashlib.sha256(foreign).digest() + foreign):
+            kept.write_bytes(content)
+            monkeypatch.setattr(learned, "_FITTED", {})
+            assert model_of(store, SGEMM, A6000).predict(ASKED, configs) == model.predict(ASKED, configs)
+            assert list(kept.parent.iterdir()) == [kept]
         store.add(trial(1.0, configs[0], ASKED, kernel_hash=kernel_hash(SGEMM)))
         assert model_of(store, SGEMM, A6000).ground.measured.count == model.ground.measured.count + 1
 
@@ -78,6 +84,13 @@ def test_tables_of_a_project_teach_the_model_and_nothing_else(
     measured = make_problem(SGEMM, 1024)
     answer = best_from(None, Question.of(SGEMM, A6000, measured), (tmp_path,))
     assert answer.match is Match.SELECTED
+
+
+def test_a_file_of_two_folders_that_are_one_is_read_once() -> None:
+    checkout = paths.shipped("studies").parent
+    files = study_files(SGEMM, find_gpu("h200"), (checkout,))
+    assert files == study_files(SGEMM, find_gpu("h200"))
+    assert files
 
 
 def test_best_selects_for_a_size_that_nobody_tuned(records: list[TrialRecord]) -> None:
