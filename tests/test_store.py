@@ -334,3 +334,13 @@ def test_merging_from_nothing_is_refused(tmp_path: Path, user_data: Path) -> Non
         with pytest.raises(InputError, match="no such database"):
             store.merge(tmp_path / "absent.sqlite")
         assert not (tmp_path / "absent.sqlite").exists()
+
+
+@pytest.mark.parametrize("name", ["gemm.json", "gemm.json.gz"])
+def test_merging_a_cache_file_of_kernel_tuner_names_the_command_that_takes_it(
+    tmp_path: Path, user_data: Path, name: str
+) -> None:
+    path = tmp_path / name
+    path.write_text('{"device_name": "A"}')
+    with open_store(None) as store, pytest.raises(InputError, match=rf"autotune db import {path}"):
+        store.merge(str(path))
