@@ -275,3 +275,5 @@ def test_few_configurations_are_chosen_for_many_sizes() -> None:
     assert all(0 <= one.median <= one.p90 <= one.worst for one in regrets)
     assert regrets[-1].worst <= regrets[0].worst
     assert held_out_regret(measured.keeping([0, 1])) == []
+    assert held_out_regret(measured.keeping([])) == []
+    assert held_out_regret(replace(measured, failed=frozenset(measured.configs))) == []
