@@ -204,7 +204,7 @@ def _scratch_rules(spec: KernelSpec, gpu: GpuSpec, problem: Problem) -> list[Rul
     known = {*spec.parameter_names, *spec.derived, *gpu.names(), *problem.names()}
     if spec.scratch is None or not spec.scratch.bytes.names <= known:
         return []  # what variants have a part in, violations() alone can tell
-    size, most = spec.scratch.bytes, gpu.memory_bytes - array_bytes(spec, problem)
+    size, most = spec.scratch.bytes, max(0, gpu.memory_bytes - array_bytes(spec, problem))
     because = f"scratch memory beside the arrays has at most {most} bytes on {gpu.name}"
     return [Rule(Expression.parse(f"({size.text}) <= {most}", size.where), because)]
 

@@ -18,6 +18,7 @@ from autotune.choice import learned
 from autotune.choice.best import Match, Question, best_from
 from autotune.choice.learned import model_of, study_files
 from autotune.cli import cli
+from autotune.errors import InputError
 from autotune.gpu_tables import find_gpu
 from autotune.legality import violations
 from autotune.problems import make_problem
@@ -108,6 +109,11 @@ def test_best_selects_for_a_size_that_nobody_tuned(records: list[TrialRecord]) -
     assert answer.distance == pytest.approx(0.72, abs=0.01)
     assert "2 measured sizes" in answer.why
     assert far.match is Match.DEFAULT
+
+
+def test_a_problem_that_no_gpu_could_hold_is_told_as_such() -> None:
+    with pytest.raises(InputError, match="arrays of 99999999x99999999x99999999 take"):
+        Question.of(SGEMM, A6000, make_problem(SGEMM, 99999999))
 
 
 def test_the_command_reports_on_a_file(records: list[TrialRecord], tmp_path: Path) -> None:
