@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -162,6 +163,7 @@ def _known_problems(
     """The problems that have results with the present template, own and shipped.
 
     Of classes that a call of an exported kernel does not show, those with the values asked for, else the default.
+    Values without any result come with the largest size of the others.
     """
     from autotune.choice.shipped import shipped_records
     from autotune.exporter.variants import unseen_classes
@@ -181,4 +183,11 @@ def _known_problems(
     def serves(problem: Problem) -> bool:
         return all(value in wanted.get(name, [value]) for name, value in problem.classes)
 
-    return [found[key] for key in sorted(found) if serves(found[key])]
+    known = [found[key] for key in sorted(found) if serves(found[key])]
+    for each in _combinations(classes):
+        # Values that were asked for beside others are served, too, where nobody has tuned them: by one kernel, since
+        # every further one is compiled in all its variants.
+        if known and not any(each.items() <= dict(problem.classes).items() for problem in known):
+            largest = max(known, key=lambda problem: math.prod(size for _, size in problem.sizes))
+            known.append(as_problem(spec, [size for _, size in largest.sizes], each))
+    return known

@@ -48,7 +48,7 @@ class Config(Mapping[str, Value]):
         return self._by_name[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (name for name, _ in self.values_by_name)
+        return iter(self._by_name)
 
     def __len__(self) -> int:
         return len(self.values_by_name)

@@ -95,19 +95,40 @@ def plan_arguments(
                 arguments.append(_scalar(name, pitches[name], "int32"))
             case StrideArgument(name=name):
                 arguments.append(_scalar(name, strides[name], "int64"))
-            case ScratchArgument(name=name, bytes=size):
-                nbytes = whole_number(size, names, f"arguments.{name}.bytes") if names is not None else 0
-                arguments.append(ScratchPlan(name, nbytes))
+            case ScratchArgument(name=name):
+                arguments.append(ScratchPlan(name, scratch_bytes(spec, names) if names is not None else 0))
     return tuple(arguments)
 
 
 def check_call(spec: KernelSpec, problem: Problem, gpu: GpuSpec) -> None:
-    """Raises InputError for a problem that no config could run: arguments out of range, arrays beyond the memory."""
-    buffers = [plan for plan in plan_arguments(spec, problem) if isinstance(plan, BufferPlan)]
-    needed = sum(math.prod(plan.shape[:-1]) * plan.pitch * item_bytes(plan.dtype) for plan in buffers)
+    """Raises InputError for a problem that no config could run: arguments out of range, memory beyond the GPU's."""
+    needed = array_bytes(spec, problem)
     if needed > gpu.memory_bytes:
         rule = f"the arrays of {problem.label} take {needed:,} bytes, and {gpu.name} has {gpu.memory_bytes:,}"
         raise InputError(rule, key="size")
+    names = {**gpu.names(), **spec.constants, **problem.names()}
+    if spec.scratch and spec.scratch.bytes.names <= set(names):
+        nbytes = scratch_bytes(spec, names)
+        if needed + nbytes > gpu.memory_bytes:
+            raise InputError(
+                f"scratch memory of {nbytes:,} bytes, beside {needed:,} of the arrays of {problem.label}, exceeds the "
+                f"{gpu.memory_bytes:,} of {gpu.name}",
+                spec.scratch.bytes.where,
+                f"arguments.{spec.scratch.name}.bytes",
+            )
+
+
+def array_bytes(spec: KernelSpec, problem: Problem) -> int:
+    """Device memory that the arrays of a problem take."""
+    buffers = [plan for plan in plan_arguments(spec, problem) if isinstance(plan, BufferPlan)]
+    return sum(math.prod(plan.shape[:-1]) * plan.pitch * item_bytes(plan.dtype) for plan in buffers)
+
+
+def scratch_bytes(spec: KernelSpec, names: Mapping[str, Value]) -> int:
+    """Scratch memory that one launch takes; 0 for kernels without."""
+    if spec.scratch is None:
+        return 0
+    return whole_number(spec.scratch.bytes, names, f"arguments.{spec.scratch.name}.bytes")
 
 
 def plan_run(candidate: Candidate, kernel: CompiledKernel) -> Runnable:

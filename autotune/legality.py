@@ -12,7 +12,7 @@ from autotune.config import Config, Value, value_text
 from autotune.errors import InputError
 from autotune.expressions import Expression
 from autotune.gpu import GpuSpec
-from autotune.launch import config_names, dimensions, whole_number
+from autotune.launch import array_bytes, config_names, dimensions, scratch_bytes, whole_number
 from autotune.occupancy import registers_per_warp
 from autotune.problem import Problem
 from autotune.records import Resources
@@ -58,7 +58,7 @@ def violations(spec: KernelSpec, gpu: GpuSpec, problem: Problem, config: Config)
         return tuple(broken)
     limits = gpu_rules(spec, gpu)
     broken = [_limit_violation(limit, names) for limit in limits if not _holds(limit.rule, names)]
-    return tuple(broken) + _launch_violations(spec, gpu, names)
+    return (*broken, *_launch_violations(spec, gpu, names), *_scratch_violations(spec, gpu, problem, names))
 
 
 def resource_violations(gpu: GpuSpec, launch: LaunchPlan, resources: Resources) -> tuple[Violation, ...]:
@@ -170,7 +170,11 @@ def search_space(spec: KernelSpec, gpu: GpuSpec, problem: Problem | None = None)
     else:
         constants.update(problem.names())
         # A grid that depends on no parameter is the same for every config; violations() reports it.
-        rules += [rule for rule in _grid_rules(spec, gpu) if rule.rule.names - set(constants)]
+        rules += [
+            rule
+            for rule in [*_grid_rules(spec, gpu), *_scratch_rules(spec, gpu, problem)]
+            if rule.rule.names - set(constants)
+        ]
     return SearchSpace(spec.parameters, rules, spec.derived, constants)
 
 
@@ -194,6 +198,15 @@ def _grid_rules(spec: KernelSpec, gpu: GpuSpec) -> list[Rule]:
         )
         for size, most, axis in zip(spec.launch.grid, gpu.max_grid, "xyz", strict=False)
     ]
+
+
+def _scratch_rules(spec: KernelSpec, gpu: GpuSpec, problem: Problem) -> list[Rule]:
+    known = {*spec.parameter_names, *spec.derived, *gpu.names(), *problem.names()}
+    if spec.scratch is None or not spec.scratch.bytes.names <= known:
+        return []  # what variants have a part in, violations() alone can tell
+    size, most = spec.scratch.bytes, max(0, gpu.memory_bytes - array_bytes(spec, problem))
+    because = f"scratch memory beside the arrays has at most {most} bytes on {gpu.name}"
+    return [Rule(Expression.parse(f"({size.text}) <= {most}", size.where), because)]
 
 
 def _unknown_values(spec: KernelSpec, config: Config) -> tuple[Violation, ...]:
@@ -233,10 +246,12 @@ def _holds(rule: Rule, names: Mapping[str, Value]) -> bool:
 
 def _constraint_violation(rule: Rule, names: Mapping[str, Value]) -> Violation:
     values = _values_text(rule.rule, names)
-    place = f" [{rule.where}]" if rule.where else ""
-    return Violation(
-        rule.rule.text, values, "true", f"{rule.rule.text} must hold, got {values}: {rule.because}{place}"
-    )
+    because = f"{rule.because}{_place(rule.where)}"
+    return Violation(rule.rule.text, values, "true", f"{rule.rule.text} must hold, got {values}: {because}")
+
+
+def _place(where: str) -> str:
+    return f" [{where}]" if where else ""
 
 
 def _limit_violation(limit: GpuRule, names: Mapping[str, Value]) -> Violation:
@@ -269,6 +284,18 @@ def _launch_violations(spec: KernelSpec, gpu: GpuSpec, names: Mapping[str, Value
             for axis, size, most in zip("xyz", block, gpu.max_block, strict=True)
         ]
     return tuple(violation for violation in found if violation)
+
+
+def _scratch_violations(
+    spec: KernelSpec, gpu: GpuSpec, problem: Problem, names: Mapping[str, Value]
+) -> tuple[Violation, ...]:
+    if spec.scratch is None:
+        return ()
+    needed, arrays = scratch_bytes(spec, names), array_bytes(spec, problem)
+    key = f"arguments.{spec.scratch.name}.bytes{_place(spec.scratch.bytes.where)}"
+    rule = f"scratch memory in bytes, {key}, must fit beside {arrays} of the arrays into {gpu.name}'s"
+    over = _over("memory_bytes", needed, gpu.memory_bytes - arrays, rule) if needed else None
+    return (over,) if over else ()
 
 
 def _over(limit: str, required: int, allowed: int, rule: str) -> Violation | None:

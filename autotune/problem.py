@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from autotune.config import Value, value_text
 
@@ -24,7 +25,7 @@ class Problem:
     classes: tuple[tuple[str, Value], ...] = ()
     """In the spec's order, e.g. `(("align_a", 4), ("beta", "zero"))`."""
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Text that identifies the problem in the database."""
         sizes = ",".join(f"{name}={size}" for name, size in self.sizes)

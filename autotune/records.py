@@ -7,6 +7,7 @@ import statistics
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cached_property
 
 from autotune.config import Config
 from autotune.problem import Problem
@@ -169,7 +170,7 @@ class DeviceIdentity:
     mig_profile: str = ""
     """E.g. `3g.71gb`; empty for a whole GPU."""
 
-    @property
+    @cached_property
     def key(self) -> str:
         """Text under which results of interchangeable boards meet."""
         parts = (self.table, self.compute_capability, f"{self.sm_count}sm", self.mig_profile)

@@ -38,7 +38,8 @@ def find_target(name: str, folders: Sequence[Path] = ()) -> Target:
             board = select_gpu(name, boards)
             return Target(board.spec, board)
     if name.lower() == "local":
-        raise GpuUnavailable("no NVIDIA GPU in this machine; name one instead, e.g. --gpu a6000")
+        rule = "no NVIDIA GPU in this machine; what does not measure takes a name instead, e.g. --gpu a6000"
+        raise GpuUnavailable(rule)
     if name.isdigit() or name.upper().startswith(("GPU-", "MIG-")):
         here = ", ".join(f"{board.index}: {board.uuid}" for board in boards) or "none"
         raise GpuUnavailable(f"no GPU {name} in this machine (here: {here})")

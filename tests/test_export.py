@@ -6,17 +6,22 @@ from pathlib import Path
 
 import pytest
 from fakes.exported import entry, scale_spec
+from fakes.trials import trial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.config import Config
+from autotune import answers
+from autotune.config import Config, Value
 from autotune.errors import InputError
 from autotune.exporter import export
 from autotune.exporter.entries import ExportEntry, cover, unique_sizes
 from autotune.gpu_tables import find_gpu
 from autotune.problem import octaves
+from autotune.problems import make_problem
+from autotune.render import kernel_hash
 from autotune.spec.kernel_spec import KernelSpec
 from autotune.spec.load import load_spec
+from autotune.store import open_store
 
 GPU = find_gpu("a6000")
 SGEMM = load_spec("sgemm")
@@ -148,3 +153,18 @@ def test_files_are_written_whole_and_keep_their_permissions(tmp_path: Path) -> N
     for bad in (tmp_path, tmp_path / "absent" / "x.json"):
         with pytest.raises(InputError):
             export(SGEMM, GPU, [entry(SGEMM, 64)], bad, format="json")
+
+
+def test_layouts_asked_for_that_nobody_tuned_are_served_by_one_kernel(tmp_path: Path) -> None:
+    config = Config.of(SGEMM.default_config("a6000"))
+    with open_store(tmp_path / "db.sqlite") as store:
+        for number, size in enumerate((256, 512)):
+            problem = make_problem(SGEMM, size)
+            record = trial(
+                1.0, config, problem, kernel_hash=kernel_hash(SGEMM), device=GPU.identity, uid=f"u{number}"
+            )
+            store.add(record)
+    classes: dict[str, Value | list[Value]] = {"trans_a": ["n", "t"]}
+    report = answers.export("a6000", tmp_path / "s.cuh", classes=classes, db=tmp_path / "db.sqlite")
+    assert report.sizes == 3
+    assert "enum class sgemm_trans_a { n, t };" in (tmp_path / "s.cuh").read_text()

@@ -13,7 +13,7 @@ from autotune.config import Config
 from autotune.expressions import Expression
 from autotune.gpu_tables import find_gpu
 from autotune.legality import search_space
-from autotune.model import rank
+from autotune.model import rank, report
 from autotune.model.calibrate import calibrated
 from autotune.model.closed_form import prepare
 from autotune.model.constants import CONSTANT_NAMES, Constants
@@ -76,6 +76,16 @@ def test_another_gpu_is_ranked_from_this_one() -> None:
     found = evaluate(Ground.of(both, SGEMM, H200))
     assert {held.gpu for held in found.by_gpu} == {"h200", "a100_sxm4_80gb"}
     assert all(held.spearman >= 0.9 for held in found.by_gpu)
+
+
+def test_of_many_sizes_several_are_held_out_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "MOST_FITS", 2)
+    heard: list[tuple[int, int]] = []
+    found = evaluate(GROUND, lambda done, total: heard.append((done, total)))
+    places = GROUND.measured.places
+    assert [held.size for held in found.by_size] == [place.problem.label for place in places]
+    assert len(places) > 2
+    assert heard == [(0, 2), (1, 2), (2, 2)]
 
 
 def test_configurations_it_was_not_shown_are_foretold_better_than_by_the_closed_form() -> None:
@@ -265,3 +275,5 @@ def test_few_configurations_are_chosen_for_many_sizes() -> None:
     assert all(0 <= one.median <= one.p90 <= one.worst for one in regrets)
     assert regrets[-1].worst <= regrets[0].worst
     assert held_out_regret(measured.keeping([0, 1])) == []
+    assert held_out_regret(measured.keeping([])) == []
+    assert held_out_regret(replace(measured, failed=frozenset(measured.configs))) == []

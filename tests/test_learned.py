@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -11,10 +13,12 @@ from click.testing import CliRunner
 from fakes.measured import made_up
 from fakes.trials import trial
 
+from autotune import paths
 from autotune.choice import learned
 from autotune.choice.best import Match, Question, best_from
 from autotune.choice.learned import model_of, study_files
 from autotune.cli import cli
+from autotune.errors import InputError
 from autotune.gpu_tables import find_gpu
 from autotune.legality import violations
 from autotune.problems import make_problem
@@ -56,12 +60,15 @@ def test_a_model_is_fitted_once_until_something_is_added(
         monkeypatch.setattr(learned.FittedModel, "fit", None)
         again = model_of(store, SGEMM, A6000)
         assert again.predict(ASKED, configs) == model.predict(ASKED, configs)
-        # A damaged file is as good as none.
-        (kept,) = (tmp_path / "cache" / "models").glob("*.pickle")
-        kept.write_bytes(kept.read_bytes()[:-10])
-        monkeypatch.setattr(learned, "_FITTED", {})
+        # A damaged file is as good as none, and so is another program's.
         monkeypatch.setattr(learned.FittedModel, "fit", fit)
-        assert model_of(store, SGEMM, A6000).predict(ASKED, configs) == model.predict(ASKED, configs)
+        (kept,) = (tmp_path / "cache" / "models").iterdir()
+        foreign = pickle.dumps([1])
+        for content in (kept.read_bytes()[:-10], b"", hashlib.sha256(foreign).digest() + foreign):
+            kept.write_bytes(content)
+            monkeypatch.setattr(learned, "_FITTED", {})
+            assert model_of(store, SGEMM, A6000).predict(ASKED, configs) == model.predict(ASKED, configs)
+            assert list(kept.parent.iterdir()) == [kept]
         store.add(trial(1.0, configs[0], ASKED, kernel_hash=kernel_hash(SGEMM)))
         assert model_of(store, SGEMM, A6000).ground.measured.count == model.ground.measured.count + 1
 
@@ -80,6 +87,13 @@ def test_tables_of_a_project_teach_the_model_and_nothing_else(
     assert answer.match is Match.SELECTED
 
 
+def test_a_file_of_two_folders_that_are_one_is_read_once() -> None:
+    checkout = paths.shipped("studies").parent
+    files = study_files(SGEMM, find_gpu("h200"), (checkout,))
+    assert files == study_files(SGEMM, find_gpu("h200"))
+    assert files
+
+
 def test_best_selects_for_a_size_that_nobody_tuned(records: list[TrialRecord]) -> None:
     with open_store(None) as store:
         store.add_many(records)
@@ -95,6 +109,11 @@ def test_best_selects_for_a_size_that_nobody_tuned(records: list[TrialRecord]) -
     assert answer.distance == pytest.approx(0.72, abs=0.01)
     assert "2 measured sizes" in answer.why
     assert far.match is Match.DEFAULT
+
+
+def test_a_problem_that_no_gpu_could_hold_is_told_as_such() -> None:
+    with pytest.raises(InputError, match="arrays of 99999999x99999999x99999999 take"):
+        Question.of(SGEMM, A6000, make_problem(SGEMM, 99999999))
 
 
 def test_the_command_reports_on_a_file(records: list[TrialRecord], tmp_path: Path) -> None:

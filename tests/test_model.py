@@ -16,7 +16,8 @@ from autotune.errors import InputError
 from autotune.gpu_tables import find_gpu, list_gpus
 from autotune.launch import config_names
 from autotune.legality import search_space
-from autotune.model import LAUNCH_MS, config_columns, predict_ms, rank, sustained_clock_mhz
+from autotune.model import LAUNCH_MS, Constants, config_columns, predict_ms, rank, sustained_clock_mhz
+from autotune.model.closed_form import prepare_all
 from autotune.problems import flops, make_problem
 from autotune.records import Resources
 from autotune.spec.kernel_spec import KernelSpec
@@ -175,6 +176,24 @@ def test_many_at_once_give_what_one_at_a_time_gives() -> None:
         [predicted(config, (1000, 300, 77)) for config in some], rel=1e-12
     )
     assert rank(SGEMM, H200, problem, []) == []
+
+
+@pytest.mark.parametrize("spec", [SGEMM, PLAIN], ids=["cost", "no cost"])
+def test_several_problems_at_once_give_what_one_at_a_time_gives(spec: KernelSpec) -> None:
+    problems = [
+        make_problem(spec, (512, 64, 4096)),
+        make_problem(spec, 2048, classes={"trans_a": "t", "beta": "general"}),
+        make_problem(spec, (1, 4096, 1000), classes={"align_a": 1}),
+    ]
+    some = [search_space(spec, H200, problem).sample(np.random.default_rng(1), 20) for problem in problems]
+    configs = [config for part in some for config in part]
+    resources = [Resources(100 + row, 0, 4 * row, 0, 0) if row % 2 else None for row in range(len(configs))]
+    counts = [(problem, len(part)) for problem, part in zip(problems, some, strict=True)]
+    together = prepare_all(spec, H200, counts, configs, resources).terms.time_ms(Constants())
+    alone = []
+    for problem, part in zip(problems, some, strict=True):
+        alone += rank(spec, H200, problem, part, resources[len(alone) : len(alone) + len(part)])
+    assert together.tolist() == pytest.approx(alone, rel=1e-12)
 
 
 def test_columns_hold_what_names_give() -> None:

@@ -21,7 +21,8 @@ from autotune.device.verify import Trap, verify_run
 from autotune.device.worker import _bind
 from autotune.errors import InputError, StageFailure
 from autotune.gpu_tables import find_gpu
-from autotune.launch import plan_launch
+from autotune.launch import check_call, plan_launch
+from autotune.legality import search_space, violations
 from autotune.problems import make_problem
 from autotune.protocol import Protocol
 from autotune.records import Status
@@ -64,6 +65,33 @@ def test_a_kernel_has_one(tmp_path: Path) -> None:
     path.write_text(text.replace("8 * M", "8 * L"))
     with pytest.raises(InputError, match=r"arguments.6.bytes: unknown name 'L'"):
         read_spec(path)
+
+
+def test_more_than_the_gpu_has_is_refused(tmp_path: Path) -> None:
+    problem = make_problem(MATVEC, (100, 30))
+    text = (FAMILY / "configs/kernels/matvec.yaml").read_text()
+    path = tmp_path / "matvec.yaml"
+    line = next(number for number, each in enumerate(text.splitlines(), 1) if "scratch: workspace" in each)
+    for size in ("1e30", "10 ** 30", f"{H200.memory_bytes} * M"):
+        path.write_text(text.replace("0 if SPLIT == 1 else 8 * M", size))
+        spec = read_spec(path)
+        with pytest.raises(
+            InputError, match=rf"matvec.yaml:{line}.*workspace.*exceeds the {H200.memory_bytes:,} of"
+        ):
+            check_call(spec, problem, H200)
+        (broken,) = violations(spec, H200, problem, DEFAULT)
+        assert broken.limit == "memory_bytes"
+        assert f"arguments.workspace.bytes [{path}:{line}]" in str(broken)
+    path.write_text(text.replace("8 * M", "1e30"))
+    spec = read_spec(path)
+    check_call(spec, problem, H200)
+    split = DEFAULT.replace({"SPLIT": 2})
+    whole = DEFAULT.replace({"SPLIT": 1})
+    assert violations(spec, H200, problem, split)
+    assert not violations(spec, H200, problem, whole)
+    space = search_space(spec, H200, problem)
+    assert whole in space
+    assert split not in space
 
 
 def test_a_launch_without_need_passes_a_null_pointer() -> None:

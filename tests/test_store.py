@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ from autotune.records import (
 )
 from autotune.store import MergeReport, RecordQuery, Store, open_store
 from autotune.store.jsonl import record_line
-from autotune.store.record_json import record_from_json
+from autotune.store.record_json import config_from_json, problem_from_json, record_from_json
 
 # What identifies things never holds NUL or lone surrogates; free text may, and is cleaned.
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12)
@@ -114,6 +115,20 @@ def typed(record: TrialRecord) -> str:
 @given(records)
 def test_json_keeps_values_and_types(record: TrialRecord) -> None:
     assert typed(record_from_json(json.loads(record_line(record)))) == typed(record)
+
+
+def test_values_that_only_their_type_tells_apart_are_read_apart() -> None:
+    for _ in range(2):
+        for values in product((1, 1.0, True, "1", [1], [True]), repeat=2):
+            body = dict(zip("AB", values, strict=True))
+            expected = repr(
+                tuple(
+                    (name, tuple(value) if isinstance(value, list) else value) for name, value in body.items()
+                )
+            )
+            assert repr(config_from_json(body).values_by_name) == expected
+            read = problem_from_json({"sizes": {"M": 1}, "dtype": "float32", "classes": body})
+            assert repr(read.classes) == expected
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -319,3 +334,13 @@ def test_merging_from_nothing_is_refused(tmp_path: Path, user_data: Path) -> Non
         with pytest.raises(InputError, match="no such database"):
             store.merge(tmp_path / "absent.sqlite")
         assert not (tmp_path / "absent.sqlite").exists()
+
+
+@pytest.mark.parametrize("name", ["gemm.json", "gemm.json.gz"])
+def test_merging_a_cache_file_of_kernel_tuner_names_the_command_that_takes_it(
+    tmp_path: Path, user_data: Path, name: str
+) -> None:
+    path = tmp_path / name
+    path.write_text('{"device_name": "A"}')
+    with open_store(None) as store, pytest.raises(InputError, match=rf"autotune db import {path}"):
+        store.merge(str(path))

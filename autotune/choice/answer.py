@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autotune.config import Config
+from autotune.errors import NothingFound
 from autotune.gpu import GpuSpec
 from autotune.problem import Problem
 from autotune.protocol import Protocol
@@ -69,8 +70,12 @@ class Question:
         environment: Environment | None = None,
         protocol: Protocol | None = None,
     ) -> Question:
-        """What is asked when a spec is to solve a problem on a GPU; the default is what `autotune.starts` gives."""
+        """What is asked when a spec is to solve a problem on a GPU; the default is what `autotune.starts` gives.
+
+        Raises InputError for a problem beyond the GPU's memory that has no legal configuration, else NothingFound.
+        """
         from autotune.choice.learned import model_of
+        from autotune.launch import check_call
         from autotune.legality import violations
         from autotune.model.measurements import Place
         from autotune.model.pick import pick
@@ -79,7 +84,11 @@ class Question:
         from autotune.starts import starting_point
 
         names = spec.parameter_names
-        start = starting_point(spec, gpu, problem)
+        try:
+            start = starting_point(spec, gpu, problem)
+        except NothingFound:
+            check_call(spec, problem, gpu)  # says why where no kernel could solve the problem
+            raise
         protocol_key = (protocol or Protocol()).key
 
         def usable(config: Config) -> bool:

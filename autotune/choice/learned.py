@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import cache
+from glob import escape
 from pathlib import Path
 
 import autotune
 from autotune import paths
+from autotune.choice import shipped
 from autotune.gpu import GpuSpec
 from autotune.model.fitted import FittedModel
 from autotune.records import Origin, TrialRecord
@@ -25,7 +27,6 @@ from autotune.render import kernel_hash
 from autotune.spec.kernel_spec import KernelSpec
 from autotune.spec.load import space_hash
 from autotune.store import RecordQuery, Store
-from autotune.store.jsonl import read_records
 
 _FITTED: dict[str, FittedModel] = {}
 
@@ -53,25 +54,17 @@ def own_records(store: Store, spec: KernelSpec, gpu: GpuSpec | None) -> list[Tri
 
 def study_files(spec: KernelSpec, gpu: GpuSpec | None, folders: Sequence[Path] = ()) -> list[Path]:
     """Shipped studies and tables of the kernel on the GPU, or on all."""
-    roots = [*(folder / "studies" for folder in folders), paths.shipped("studies")]
-
-    def below(table: str) -> list[Path]:
-        found = [
-            path
-            for root in roots
-            for depth in (f"{table}/{spec.name}/*.jsonl*", f"{table}/{spec.name}/tables/*.jsonl*")
-            for path in sorted(root.glob(depth))
-        ]
-        return [path for path in found if path.suffix in (".jsonl", ".gz")]
-
-    return below(gpu.table if gpu else "*")
+    table = escape(gpu.table) if gpu else "*"
+    return shipped.study_files(
+        [f"{table}/{spec.name}/*.jsonl*", f"{table}/{spec.name}/tables/*.jsonl*"], folders
+    )
 
 
 def all_records(own: Sequence[TrialRecord], files: Sequence[Path]) -> list[TrialRecord]:
     """Those of the user and of files, each once, in the order made; raises StoreError for a damaged file."""
     found = {record.uid: record for record in own}
     for path in files:
-        for record in read_records(path):
+        for record in shipped.records_in(path):
             found.setdefault(record.uid, record)
     # The kernel as measured last is the one that is asked about.
     return sorted(found.values(), key=lambda record: record.created)
@@ -116,8 +109,10 @@ def _path(key: str) -> Path:
 
 
 def _kept(key: str) -> FittedModel | None:
-    """A model of an earlier run; None where there is none, or its file is damaged."""
-    with suppress(OSError, pickle.UnpicklingError, EOFError, AttributeError, ValueError):
+    """A model of an earlier run; None where there is none, or its file is damaged or something else."""
+    with suppress(
+        OSError, pickle.UnpicklingError, EOFError, AttributeError, ImportError, TypeError, ValueError
+    ):
         content = _path(key).read_bytes()
         digest, body = content[:32], content[32:]
         if hashlib.sha256(body).digest() == digest:
@@ -128,8 +123,8 @@ def _kept(key: str) -> FittedModel | None:
 
 def _keep(key: str, model: FittedModel) -> None:
     """Without it the next run fits again, so a full or read-only disk does no harm."""
-    # What was prepared for fitting is large, and predicting has no use for it.
-    lean = replace(model, ground=replace(model.ground, prepared=()))
+    # The table is large, and predicting has no use for it.
+    lean = replace(model, ground=replace(model.ground, table=None))
     body = pickle.dumps({field.name: getattr(lean, field.name) for field in fields(lean)})
     path = _path(key)
     with suppress(OSError):

@@ -19,6 +19,7 @@ from autotune.cli.options import (
     resolve_gpu,
 )
 from autotune.cli.output import note, print_json, table
+from autotune.cli.progress import counting
 
 if TYPE_CHECKING:
     from autotune.model.fitted import FittedModel
@@ -72,7 +73,8 @@ def model_command(
     records, files = _records(spec, db, studies, folders)
     ground = _ground(spec, gpu, records, folders)
     model = FittedModel.on(ground)
-    found = evaluate(ground, lambda held: note(f"{held.gpu} {held.size}: Spearman {held.spearman:.3f}"))
+    with counting("sizes and GPUs held out") as count:
+        found = evaluate(ground, count)
     losses = {
         "picked": spread(one.picked for one in found.by_size),
         "nearest": spread(one.nearest for one in found.by_size),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -51,6 +53,21 @@ class ProgressView:
         elif (now := time.monotonic()) - self._last_plain >= PLAIN_INTERVAL_S or progress.last is None:
             self._last_plain = now
             click.echo(text, err=True)
+
+
+@contextlib.contextmanager
+def counting(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Tells somebody at a terminal how many of how many are done; the line is gone at the end."""
+
+    def show(done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            click.echo(f"\r\033[K{what}: {done}/{total}", err=True, nl=False)
+
+    try:
+        yield show
+    finally:
+        if sys.stderr.isatty():
+            click.echo("\r\033[K", err=True, nl=False)
 
 
 def line(progress: Progress) -> str:

@@ -101,8 +101,17 @@ class Use:
 
 
 @dataclass(frozen=True)
+class _Work:
+    """Columns of what each config's problem asks for."""
+
+    flops: Array
+    compulsory_bytes: Array
+    """Each operand read or written once."""
+
+
+@dataclass(frozen=True)
 class Prepared:
-    """Many configs for one problem on one GPU, ready for any constants."""
+    """Many configs on one GPU, ready for any constants."""
 
     columns: Columns
     use: Use
@@ -117,13 +126,29 @@ def prepare(
     resources: Sequence[Resources | None] | None = None,
 ) -> Prepared:
     """All that does not depend on the constants; at least one config, each legal."""
+    return prepare_all(spec, gpu, [(problem, len(configs))], configs, resources or [None] * len(configs))
+
+
+def prepare_all(
+    spec: KernelSpec,
+    gpu: GpuSpec,
+    problems: Sequence[tuple[Problem, int]],
+    configs: Sequence[Config],
+    resources: Sequence[Resources | None],
+) -> Prepared:
+    """The same for several problems at once: of the configs the first so many are for the first problem, and so on."""
     check_cost(spec)
-    columns = config_columns(spec, gpu, problem, configs)
+    counts = [count for _, count in problems]
+    columns = _columns(spec, gpu, _problem_columns([problem for problem, _ in problems], counts), configs)
     per_dimension = [_numbers(size, columns, len(configs)) for size in spec.launch.grid]
     blocks = np.prod(per_dimension, axis=0)
-    use = _resource_use(spec, gpu, columns, resources or [None] * len(configs))
+    use = _resource_use(spec, gpu, columns, resources)
+    work = _Work(
+        np.repeat([float(flops(spec, problem)) for problem, _ in problems], counts),
+        np.repeat([float(bytes_moved(spec, problem)) for problem, _ in problems], counts),
+    )
     terms = _step_terms if spec.cost else _roofline_terms
-    return Prepared(columns, use, terms(spec, gpu, problem, columns, use, blocks))
+    return Prepared(columns, use, terms(spec, gpu, work, columns, use, blocks))
 
 
 def check_cost(spec: KernelSpec) -> None:
@@ -141,12 +166,29 @@ def check_cost(spec: KernelSpec) -> None:
 
 def config_columns(spec: KernelSpec, gpu: GpuSpec, problem: Problem, configs: Sequence[Config]) -> Columns:
     """`launch.config_names` for many configs at once: an array for each name that varies."""
-    columns: Columns = {**gpu.names(), **spec.constants, **problem.names()}
+    return _columns(spec, gpu, dict(problem.names()), configs)
+
+
+def _columns(spec: KernelSpec, gpu: GpuSpec, problem: Columns, configs: Sequence[Config]) -> Columns:
+    columns: Columns = {**gpu.names(), **spec.constants, **problem}
+    distinct = {config: number for number, config in enumerate(dict.fromkeys(configs))}
+    rows = [distinct[config] for config in configs]
     for name in spec.parameter_names:
-        columns[name] = as_column([config[name] for config in configs])
+        columns[name] = as_column([config[name] for config in distinct])[rows]
     for name, expression in spec.derived.items():
         columns[name] = expression.vector(columns)
     columns.update({name: expression.vector(columns) for name, expression in spec.variants.items()})
+    return columns
+
+
+def _problem_columns(problems: Sequence[Problem], counts: Sequence[int]) -> Columns:
+    """Sizes and classes by name: one value where all the problems agree."""
+    names = [problem.names() for problem in problems]
+    columns: Columns = {}
+    for name, first in names[0].items():
+        values = [each[name] for each in names]
+        same = all(type(value) is type(first) and value == first for value in values)
+        columns[name] = first if same else np.repeat(as_column(values), counts)
     return columns
 
 
@@ -192,7 +234,7 @@ def _register_cap(gpu: GpuSpec, resident_threads: int) -> int:
 
 
 def _step_terms(
-    spec: KernelSpec, gpu: GpuSpec, problem: Problem, columns: Columns, use: Use, blocks: Array
+    spec: KernelSpec, gpu: GpuSpec, work: _Work, columns: Columns, use: Use, blocks: Array
 ) -> StepTerms:
     rows = len(blocks)
     costs = {name: _cost(spec, name, columns, rows, 0.0) for name in spec.cost}
@@ -224,19 +266,17 @@ def _step_terms(
         stall_cycles=cost("stall_cycles"),
         output_bytes=cost("output_bytes"),
         efficiency=cost("efficiency", 1.0),
-        dram_bytes=_dram_bytes(spec, gpu, problem, cost("dram_bytes")),
+        dram_bytes=_dram_bytes(gpu, work, cost("dram_bytes")),
     )
 
 
-def _dram_bytes(spec: KernelSpec, gpu: GpuSpec, problem: Problem, declared: Array) -> Array:
-    compulsory = bytes_moved(spec, problem)
-    if compulsory <= gpu.l2_bytes:
-        return np.full(len(declared), compulsory)
-    return np.maximum(declared, compulsory)
+def _dram_bytes(gpu: GpuSpec, work: _Work, declared: Array) -> Array:
+    compulsory = work.compulsory_bytes
+    return np.where(compulsory <= gpu.l2_bytes, compulsory, np.maximum(declared, compulsory))
 
 
 def _roofline_terms(
-    spec: KernelSpec, gpu: GpuSpec, problem: Problem, columns: Columns, use: Use, blocks: Array
+    spec: KernelSpec, gpu: GpuSpec, work: _Work, columns: Columns, use: Use, blocks: Array
 ) -> RooflineTerms:
     rate = gpu.peak_fp32_tflops * sustained_clock_mhz(gpu) / gpu.max_clock_mhz * 1e12
     warps = np.ceil(use.threads / gpu.warp_size) * use.blocks_per_sm
@@ -245,8 +285,8 @@ def _roofline_terms(
     spilling = 1 + use.spill_bytes / 256
     return RooflineTerms(
         blocks=blocks,
-        compute_ms=np.full(len(blocks), flops(spec, problem) / rate * 1e3),
-        memory_ms=np.full(len(blocks), bytes_moved(spec, problem) / gpu.memory_gbps / 1e6),
+        compute_ms=work.flops / rate * 1e3,
+        memory_ms=work.compulsory_bytes / gpu.memory_gbps / 1e6,
         widening=uneven * spilling / np.minimum(1.0, occupied / WELL_OCCUPIED),
     )
 
@@ -265,7 +305,8 @@ def _access_wavefronts(access: SharedAccess, columns: Columns, rows: int) -> Arr
     """The access's wavefronts in each row; each combination of its names is simulated once."""
     used = sorted((access.address.names | access.width.names) - {"lane"})
     keys = list(zip(*(_listed(columns[name], rows) for name in used), strict=True)) or [()] * rows
-    return np.array([_simulated(access, tuple(zip(used, key, strict=True))) for key in keys], dtype=float)
+    found = {key: _simulated(access, tuple(zip(used, key, strict=True))) for key in set(keys)}
+    return np.array([found[key] for key in keys], dtype=float)
 
 
 @lru_cache(maxsize=2**17)

@@ -10,18 +10,20 @@ from autotune.columns import Array
 from autotune.config import Value
 from autotune.model.closed_form import Prepared
 from autotune.model.constants import Constants
-from autotune.model.terms import StepTerms
-from autotune.problem import Problem
+from autotune.model.terms import RooflineTerms, StepTerms
 from autotune.spec.kernel_spec import KernelSpec
 
 NEGLIGIBLE = -5.0
 """Binary logarithms of shares below this are taken for it."""
 
 
-def describe(
-    spec: KernelSpec, problem: Problem, prepared: Prepared, constants: Constants
-) -> dict[str, Array]:
+def describe(spec: KernelSpec, prepared: Prepared, constants: Constants) -> dict[str, Array]:
     """A column for each feature; what a spec derives may be a number for one problem and a text for another."""
+    return lasting(spec, prepared) | bounds(prepared.terms, constants)
+
+
+def lasting(spec: KernelSpec, prepared: Prepared) -> dict[str, Array]:
+    """Those that the constants have no part in: what was asked for, how the grid fills the GPU, what a block takes."""
     rows = len(prepared.terms)
     found: dict[str, Array] = {}
     for parameter in spec.parameters:
@@ -31,29 +33,22 @@ def describe(
         column = _numbers(_full(prepared.columns[name], rows))
         if column is not None:
             found[name] = _logs(column)
-    for name, size in problem.sizes:
-        found[f"size {name}"] = np.full(rows, np.log2(max(size, 1)))
+    for name in spec.problem.sizes:
+        found[f"size {name}"] = np.log2(np.maximum(_full(prepared.columns[name], rows), 1))
     for kind in spec.problem.classes:
         if len(kind.values) > 1:
             found |= _value_columns(kind.name, kind.values, prepared.columns, rows)
-    return found | _state(prepared, constants)
-
-
-def _state(prepared: Prepared, constants: Constants) -> dict[str, Array]:
-    """How the grid fills the GPU, what a block takes, and what bounds the time by the closed form."""
     use, terms = prepared.use, prepared.terms
     blocks = np.maximum(terms.blocks, 1)
-    found = {
+    found |= {
         "log blocks": np.log2(blocks),
         "log blocks per SM": np.log2(use.blocks_per_sm),
         "log threads": np.log2(np.maximum(use.threads, 1)),
         "log registers": np.log2(np.maximum(use.registers, 1)),
         "log spills": np.log2(1 + use.spill_bytes),
-        "log time": np.log2(terms.time_ms(constants)),
     }
     if isinstance(terms, StepTerms):
-        slots = terms.sm_count * use.blocks_per_sm
-        waves = blocks / slots
+        waves = blocks / (terms.sm_count * use.blocks_per_sm)
         found |= {
             "log waves": np.log2(waves),
             "log waves begun": np.log2(np.ceil(waves)),
@@ -61,6 +56,12 @@ def _state(prepared: Prepared, constants: Constants) -> dict[str, Array]:
             "log steps": np.log2(np.maximum(terms.steps, 1)),
             "log output": np.log2(1 + terms.output_bytes),
         }
+    return found
+
+
+def bounds(terms: StepTerms | RooflineTerms, constants: Constants) -> dict[str, Array]:
+    """What bounds the time by the closed form."""
+    found = {"log time": np.log2(terms.time_ms(constants))}
     parts = terms.parts(constants)
     largest = np.maximum(np.max(list(parts.values()), axis=0), 1e-30)
     for name, part in parts.items():

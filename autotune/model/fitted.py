@@ -15,12 +15,12 @@ from autotune.gpu import GpuSpec
 from autotune.model.calibrate import calibrated
 from autotune.model.closed_form import prepare, sustained_clock_mhz
 from autotune.model.constants import Constants
-from autotune.model.features import describe
-from autotune.model.ground import Ground, waves
+from autotune.model.features import bounds, describe
+from autotune.model.ground import Ground, Table, waves
 from autotune.model.measurements import Place
 from autotune.model.regression import Regression, fit_regression
 from autotune.model.residuals import Shares, expected, settled
-from autotune.model.terms import joined, overlapped, taken
+from autotune.model.terms import overlapped, taken
 from autotune.problem import Problem
 from autotune.records import Resources, TrialRecord
 from autotune.spec.kernel_spec import KernelSpec
@@ -65,31 +65,22 @@ class FittedModel:
     @classmethod
     def on(cls, ground: Ground) -> FittedModel:
         """A model from prepared measurements."""
-        if ground.measured.count < LEAST_TIMES:
+        table = ground.table
+        if table is None or ground.measured.count < LEAST_TIMES:
             return cls(ground, Constants())
-        constants = _constants(ground)
-        features, missed, places, configs = [], [], [], []
-        for number, prepared in enumerate(ground.prepared):
-            problem = ground.measured.places[number].problem
-            features.append(describe(ground.spec, problem, prepared, constants))
-            missed.append(ground.log_ms(number) - np.log(prepared.terms.time_ms(constants)))
-            rows = ground.measured.rows(number)
-            places.append(np.full(len(rows), number))
-            configs.append(rows)
-        everywhere = [name for name in features[0] if all(name in one for one in features)]
-        columns = {name: np.concatenate([one[name] for one in features]) for name in everywhere}
-        regression = fit_regression(
-            columns, np.concatenate(missed), np.concatenate(places), np.concatenate(configs)
-        )
-        left = np.full(ground.measured.log_ms.shape, np.nan)
-        levels = np.zeros(len(missed))
-        for number, one in enumerate(features):
-            said = regression.expect(one) if regression else 0.0
-            over = missed[number] - said
-            levels[number] = over.mean() * len(over) / (len(over) + SETTLING_TIMES)
-            left[ground.measured.rows(number), number] = over - levels[number]
+        constants = _constants(ground, table)
+        features = {**table.features, **bounds(table.terms, constants)}
+        missed = table.log_ms - np.log(table.terms.time_ms(constants))
+        regression = fit_regression(features, missed, table.places, table.configs)
+        over = missed - (regression.expect(features) if regression else 0.0)
+        counts = np.bincount(table.places)
+        levels = np.bincount(table.places, over) / (counts + SETTLING_TIMES)
+        shape = ground.measured.log_ms.shape
+        left, fill = np.full(shape, np.nan), np.zeros(shape)
+        left[table.configs, table.places] = over - levels[table.places]
+        fill[table.configs, table.places] = table.waves
         unit = float(np.nanstd(left)) + 1e-9
-        left, fill = left / unit, ground.fill()
+        left /= unit
         most = np.argsort(-np.isfinite(left).sum(axis=0), kind="stable")[:NEAREST_PLACES]
         around = [ground.measured.places[number] for number in most]
         apart = np.array([[one.apart(other) for other in around] for one in around])
@@ -131,12 +122,12 @@ class FittedModel:
         base_ms = prepared.terms.time_ms(self.constants)
         if not self.learnt:
             return [float(one) for one in base_ms]
-        features = describe(self.ground.spec, problem, prepared, self.constants)
+        features = describe(self.ground.spec, prepared, self.constants)
         learnt = self.regression.expect(features) if self.regression else np.zeros(len(configs))
         learnt = (
             learnt * 2 ** (-self.ground.apart(place).min() / FADE)
             + self._level(place)
-            + self._own(place, configs, waves(prepared, place))
+            + self._own(place, configs, waves(prepared, place.gpu))
         )
         times_ms = base_ms * np.exp(np.clip(learnt, -SPREAD_LIMIT, SPREAD_LIMIT))
         # What is learnt knows no peak, and beyond the sizes measured it would exceed it.
@@ -171,17 +162,11 @@ class FittedModel:
         return result
 
 
-def _constants(ground: Ground) -> Constants:
+def _constants(ground: Ground, table: Table) -> Constants:
     """Fitted on this GPU's times where there are enough, else on all."""
-    own = [
-        number
-        for number, place in enumerate(ground.measured.places)
-        if place.gpu.identity.key == ground.gpu.identity.key
-    ]
-    if sum(len(ground.log_ms(number)) for number in own) < LEAST_TIMES:
-        own = list(range(len(ground.prepared)))
-    terms = joined([ground.prepared[number].terms for number in own])
-    log_ms = np.concatenate([ground.log_ms(number) for number in own])
-    step = max(1, -(-len(log_ms) // CALIBRATED_ON))
-    rows = np.arange(0, len(log_ms), step)
-    return calibrated(taken(terms, rows), log_ms[rows])
+    own = [place.gpu.identity.key == ground.gpu.identity.key for place in ground.measured.places]
+    rows = np.flatnonzero(np.array(own)[table.places])
+    if len(rows) < LEAST_TIMES:
+        rows = np.arange(len(table.places))
+    rows = rows[:: max(1, -(-len(rows) // CALIBRATED_ON))]
+    return calibrated(taken(table.terms, rows), table.log_ms[rows])

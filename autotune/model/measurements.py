@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -111,7 +112,9 @@ def measurements(records: Iterable[TrialRecord], spec: KernelSpec, gpu: GpuSpec)
     configurations or problems that the spec no longer allows are left out, and so are predictions and replays.
     """
     reader = _Reader(spec, gpu)
-    times: dict[tuple[Place, Config], list[float]] = defaultdict(list)
+    columns: dict[Place, int] = {}
+    rows: dict[Config, int] = {}
+    times: dict[tuple[int, int], list[float]] = defaultdict(list)
     resources: dict[tuple[Config, str], Resources] = {}
     failed: set[Config] = set()
     for record in records:
@@ -125,18 +128,16 @@ def measurements(records: Iterable[TrialRecord], spec: KernelSpec, gpu: GpuSpec)
             continue
         if record.outcome.resources is not None:
             resources[config, place.gpu.identity.key] = record.outcome.resources
-        if record.outcome.time_ms is not None:
-            times[place, config].append(max(record.outcome.time_ms, SHORTEST_MS))
-        else:
+        time_ms = record.outcome.time_ms
+        if time_ms is None:
             failed.add(config)
-    places = tuple(dict.fromkeys(place for place, _ in times))
-    configs = tuple(dict.fromkeys(config for _, config in times))
-    columns = {place: column for column, place in enumerate(places)}
-    rows = {config: row for row, config in enumerate(configs)}
-    log_ms = np.full((len(configs), len(places)), np.nan)
-    for (place, config), values in times.items():
-        log_ms[rows[config], columns[place]] = np.log(median(values))
-    return Measurements(places, configs, log_ms, resources, frozenset(failed))
+        else:
+            cell = rows.setdefault(config, len(rows)), columns.setdefault(place, len(columns))
+            times[cell].append(max(time_ms, SHORTEST_MS))
+    log_ms = np.full((len(rows), len(columns)), np.nan)
+    for cell, values in times.items():
+        log_ms[cell] = math.log(median(values))
+    return Measurements(tuple(columns), tuple(rows), log_ms, resources, frozenset(failed))
 
 
 class _Reader:
@@ -144,6 +145,7 @@ class _Reader:
 
     def __init__(self, spec: KernelSpec, gpu: GpuSpec) -> None:
         self._spec = spec
+        self._names = spec.parameter_names
         self._gpus: dict[str, GpuSpec | None] = {gpu.identity.key: gpu}
         self._places: dict[tuple[str, str, str, str], Place | None] = {}
         self._configs: dict[tuple[Config, str, str], Config | None] = {}
@@ -161,16 +163,15 @@ class _Reader:
 
     def config(self, record: TrialRecord, place: Place) -> Config | None:
         """The record's configuration with the spec's parameters; None where the spec does not allow it."""
+        if tuple(record.config) == self._names:
+            return record.config
         key = (record.config, place.gpu.identity.key, place.problem.key)
         if key not in self._configs:
             self._configs[key] = self._completed(record.config, place)
         return self._configs[key]
 
     def _completed(self, config: Config, place: Place) -> Config | None:
-        names = self._spec.parameter_names
-        if tuple(config) == names:
-            return config
-        if not set(config) <= set(names):
+        if not set(config) <= set(self._names):
             return None
         default = Config.of(dict(self._spec.default_config("")))
         full = default.replace(dict(config))

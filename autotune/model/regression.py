@@ -23,8 +23,6 @@ MOST_GROUPS = 8
 """Into how many groups places, and configurations, are put to choose the hold."""
 CHOSEN_ON = 6000
 """Of more times, as many evenly spaced ones choose the hold."""
-SHIFTS = (0, 3)
-"""Which groups of places are left out with a group of configurations: those so many after it."""
 
 
 @dataclass(frozen=True)
@@ -85,19 +83,33 @@ def _best_hold(
     few = np.arange(0, len(values), -(-len(values) // CHOSEN_ON))
     matrix, values, places, configs = matrix[few], values[few], places[few], configs[few]
     errors = np.zeros(len(HOLDS))
-    kinds = np.unique(places)
-    for fold in np.unique(configs):
-        for kind in dict.fromkeys(kinds[(fold + shift) % len(kinds)] for shift in SHIFTS):
-            new_place = places == kind if len(kinds) > 1 else np.ones(len(places), dtype=bool)
-            asked = new_place & (configs == fold)
-            rest = ~((new_place if len(kinds) > 1 else asked) | (configs == fold))
-            if not asked.any() or not rest.any():
-                continue
-            square, pull = matrix[rest].T @ matrix[rest], matrix[rest].T @ values[rest]
-            for number, hold in enumerate(HOLDS):
-                weights = _solve(square, pull, _held(hold, single, matrix.shape[1]))
-                errors[number] += float(np.square(values[asked] - matrix[asked] @ weights).sum())
+    kinds, folds = np.unique(places), np.unique(configs)
+    cells = {
+        (fold, kind): np.flatnonzero((configs == fold) & (places == kind)) for fold in folds for kind in kinds
+    }
+    # What is left without some groups is a sum over cells, so that each row is multiplied only once.
+    sums = {cell: _sums(matrix[rows], values[rows]) for cell, rows in cells.items()}
+    of_fold = {fold: np.sum([sums[fold, kind] for kind in kinds], axis=0) for fold in folds}
+    of_kind = {kind: np.sum([sums[fold, kind] for fold in folds], axis=0) for kind in kinds}
+    whole = np.sum(list(of_fold.values()), axis=0)
+    for fold in folds:
+        kind = kinds[fold % len(kinds)]
+        asked, known = cells[fold, kind], configs != fold
+        rest = whole - of_fold[fold]
+        if len(kinds) > 1:
+            known &= places != kind
+            rest = rest - of_kind[kind] + sums[fold, kind]
+        if not len(asked) or not known.any():
+            continue
+        for number, hold in enumerate(HOLDS):
+            weights = _solve(rest[:, :-1], rest[:, -1], _held(hold, single, matrix.shape[1]))
+            errors[number] += float(np.square(values[asked] - matrix[asked] @ weights).sum())
     return HOLDS[int(np.argmin(errors))] if errors.any() else HOLDS[-1]
+
+
+def _sums(matrix: Array, values: Array) -> Array:
+    """What least squares needs of some rows: products of the columns, and in the last column those with the values."""
+    return np.column_stack([matrix.T @ matrix, matrix.T @ values])
 
 
 def _held(hold: tuple[float, float], single: int, count: int) -> Array:
@@ -109,11 +121,9 @@ def _held(hold: tuple[float, float], single: int, count: int) -> Array:
 
 def _centred(matrix: Array, places: Array) -> Array:
     """Less the mean of each place."""
-    centred = np.empty_like(matrix)
-    for place in np.unique(places):
-        rows = places == place
-        centred[rows] = matrix[rows] - matrix[rows].mean(axis=0)
-    return centred
+    numbers, counts = np.unique(places, return_inverse=True, return_counts=True)[1:]
+    means = (numbers == np.arange(len(counts))[:, None]) @ matrix / counts[:, None]
+    return np.asarray(matrix - means[numbers])
 
 
 def _solve(square: Array, pull: Array, hold: Array) -> Array:

@@ -9,14 +9,18 @@ import numpy as np
 
 from autotune.columns import Array
 from autotune.config import Config
+from autotune.gpu import GpuSpec
 from autotune.model.fitted import FittedModel
 from autotune.model.ground import Ground
+from autotune.model.measurements import Place
 from autotune.model.pick import good_at, pick, places_like
 
 FIRST = (1, 10, 20)
 """Of how many first choices the best is looked at."""
 LEAST_CONFIGS = 10
 """A place with fewer times is not held out: ranks among a few say nothing."""
+MOST_FITS = 16
+"""Into how many groups sizes are put, each of which is left out at once."""
 
 
 @dataclass(frozen=True)
@@ -75,40 +79,69 @@ class Evaluation:
     """The closed form with its default constants at the same places, which were never held from it."""
 
 
-def evaluate(ground: Ground, on_place: Callable[[HeldOut], None] | None = None) -> Evaluation:
-    """Holds out every size in turn, then every GPU in turn; `on_place` hears of each as it is done.
+def evaluate(
+    ground: Ground, on_progress: Callable[[int, int], None] = lambda done, total: None
+) -> Evaluation:
+    """Holds out every size in turn, then every GPU in turn; of more than `MOST_FITS` sizes several at once.
 
-    Without each size also every second configuration is left out.
+    Without each size also every second configuration is left out. `on_progress` hears how many are done, of how many.
     """
     places = ground.measured.places
     hidden = frozenset(ground.measured.configs[1::2])
     shown = Ground.on(ground.measured.without(hidden), ground.spec, ground.gpu)
+    labels = list(dict.fromkeys(place.problem.label for place in places))
+    left_out = {label: number % MOST_FITS for number, label in enumerate(labels)}
+    by_size = [left_out[place.problem.label] for place in places]
+    gpus = [place.gpu.table for place in places]
+    by_gpu = gpus if len(set(gpus)) > 1 else []
+    rounds, done = len(set(by_size)) + len(set(by_gpu)), 0
+    on_progress(done, rounds)
 
-    def held_out(groups: Sequence[str], with_unseen: bool = False) -> list[HeldOut]:
-        found = []
+    def held_out(groups: Sequence[object], with_unseen: bool = False) -> list[HeldOut]:
+        nonlocal done
+        found: dict[int, HeldOut] = {}
         for group in dict.fromkeys(groups):
             rest = [number for number, other in enumerate(groups) if other != group]
             asked = [number for number, other in enumerate(groups) if other == group]
             asked = [number for number in asked if len(ground.log_ms(number)) >= LEAST_CONFIGS]
-            if not rest or not asked:
-                continue
-            for number in asked:
-                model = FittedModel.on(_without(ground, rest, number))
-                unseen = _unseen(ground, number, shown, hidden) if with_unseen else None
-                found.append(replace(_at(ground, number, model), unseen=unseen))
-                if on_place:
-                    on_place(found[-1])
-        return found
+            if rest and asked:
+                model = _Without(ground, [places[number] for number in rest])
+                unseen = _Without(shown, [places[number] for number in rest]) if with_unseen else None
+                for number in asked:
+                    held = _at(ground, number, model.on(places[number].gpu))
+                    if unseen:
+                        held = replace(held, unseen=_unseen(ground, number, unseen, hidden))
+                    found[number] = held
+            done += 1
+            on_progress(done, rounds)
+        return [found[number] for number in sorted(found)]
 
-    by_size = held_out([place.problem.label for place in places], with_unseen=True)
-    gpus = [place.gpu.table for place in places]
-    by_gpu = held_out(gpus) if len(set(gpus)) > 1 else []
+    sizes = held_out(by_size, with_unseen=True)
+    nothing = _Without(ground, [])
     closed = [
-        _at(ground, number, FittedModel.on(_without(ground, [], number)))
-        for number in range(len(places))
+        _at(ground, number, nothing.on(place.gpu))
+        for number, place in enumerate(places)
         if len(ground.log_ms(number)) >= LEAST_CONFIGS
     ]
-    return Evaluation(tuple(by_size), tuple(by_gpu), tuple(closed))
+    return Evaluation(tuple(sizes), tuple(held_out(by_gpu)), tuple(closed))
+
+
+class _Without:
+    """Models fitted to some of the places alone, one for each GPU that is asked about."""
+
+    def __init__(self, ground: Ground, rest: Sequence[Place]) -> None:
+        kept = set(rest)
+        numbers = [number for number, place in enumerate(ground.measured.places) if place in kept]
+        self.anything = bool(numbers)
+        self._ground = ground.keeping(numbers)
+        self._models: dict[str, FittedModel] = {}
+
+    def on(self, gpu: GpuSpec) -> FittedModel:
+        """The model that is asked about this GPU."""
+        key = gpu.identity.key
+        if key not in self._models:
+            self._models[key] = FittedModel.on(replace(self._ground, gpu=gpu))
+        return self._models[key]
 
 
 def spread(shares: Iterable[float | None]) -> Spread | None:
@@ -134,12 +167,6 @@ def losses(predicted: Array, measured: Array) -> dict[int, float]:
     return {first: float(measured[order[:first]].min() / best - 1) for first in FIRST}
 
 
-def _without(ground: Ground, rest: Sequence[int], asked: int) -> Ground:
-    """What is left, asked about the GPU of the place held out; registers are known from compiling, not from running."""
-    kept = ground.keeping(rest)
-    return Ground(ground.spec, ground.measured.places[asked].gpu, kept.measured, kept.prepared)
-
-
 def _at(ground: Ground, number: int, model: FittedModel) -> HeldOut:
     place = ground.measured.places[number]
     configs = [ground.measured.configs[row] for row in ground.measured.rows(number)]
@@ -162,17 +189,13 @@ def _at(ground: Ground, number: int, model: FittedModel) -> HeldOut:
     )
 
 
-def _unseen(ground: Ground, number: int, shown: Ground, hidden: frozenset[Config]) -> Unseen | None:
+def _unseen(ground: Ground, number: int, shown: _Without, hidden: frozenset[Config]) -> Unseen | None:
     """At a place, by a model fitted without its size to what is shown; None where that is too little."""
     place = ground.measured.places[number]
-    others = [
-        at for at, other in enumerate(shown.measured.places) if other.problem.label != place.problem.label
-    ]
     rows = [row for row in ground.measured.rows(number) if ground.measured.configs[row] in hidden]
-    if len(rows) < LEAST_CONFIGS or not others:
+    if len(rows) < LEAST_CONFIGS or not shown.anything:
         return None
-    kept = shown.keeping(others)
-    model = FittedModel.on(Ground(ground.spec, place.gpu, kept.measured, kept.prepared))
+    model = shown.on(place.gpu)
     configs = [ground.measured.configs[row] for row in rows]
     resources = ground.measured.resources_of(configs, place.gpu)
     predicted = np.array(model.predict(place.problem, configs, resources, place.protocol))

@@ -36,10 +36,11 @@ def chosen(measured: Measurements, places: Sequence[int], most: int) -> list[Con
 
 def held_out_regret(measured: Measurements) -> list[Regret]:
     """By number of configurations: chosen without a size and held against its best; empty for less than three sizes."""
-    slow, allowed = _slowdowns(measured), _allowed(measured)
     labels = [place.problem.label for place in measured.places]
-    if len(set(labels)) < 3:
+    allowed = _allowed(measured)
+    if len(set(labels)) < 3 or not allowed.any():
         return []
+    slow = _slowdowns(measured)
     regrets: dict[int, list[float]] = {count: [] for count in COUNTS}
     for label in dict.fromkeys(labels):
         rest = [number for number, other in enumerate(labels) if other != label]

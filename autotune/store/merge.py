@@ -16,6 +16,9 @@ from autotune.store.jsonl import read_records
 from autotune.store.rows import Unpacker, select_records
 from autotune.store.schema import copy_file, file_version, prepare, refuse_newer
 
+SQLITE_START = b"SQLite format 3\0"
+"""What every file of SQLite begins with."""
+
 
 @dataclass(frozen=True)
 class MergeReport:
@@ -35,6 +38,11 @@ def records_of(source: str | Path) -> list[TrialRecord]:
             return _read_all(database)
         if not database.path.is_file():
             raise InputError(f"no such database: {database.path}")
+        if str(source).endswith((".json", ".json.gz")) and not _is_sqlite(database.path):
+            raise InputError(
+                f"{source} is neither a database nor a file that `autotune db export` wrote; if it is a cache file of "
+                f"Kernel Tuner: autotune db import {source}"
+            )
         found = file_version(database.path)
         refuse_newer(database, found)
         if found is None:
@@ -46,6 +54,11 @@ def records_of(source: str | Path) -> list[TrialRecord]:
             return _read_all(Database.file(copy))
     except (DBAPIError, sqlite3.Error) as error:
         raise store_error(database, error) from error
+
+
+def _is_sqlite(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(SQLITE_START)) == SQLITE_START
 
 
 def _read_all(database: Database) -> list[TrialRecord]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, cast
 
 from autotune.config import Config, Value
@@ -74,8 +75,8 @@ def record_from_json(body: object) -> TrialRecord:
             space_hash=_text(fields, "space_hash"),
             config=config_from_json(fields["config"]),
             problem=problem_from_json(fields["problem"]),
-            device=DeviceIdentity(**fields["device"]),
-            environment=Environment(**fields["environment"]),
+            device=_device(**fields["device"]),
+            environment=_environment(**fields["environment"]),
             protocol=_text(fields, "protocol"),
             outcome=Outcome(
                 Status(outcome["status"]),
@@ -98,6 +99,8 @@ def record_from_json(body: object) -> TrialRecord:
 
 def config_from_json(body: Mapping[str, object]) -> Config:
     """The config; lists become tuples again."""
+    if _PLAIN.issuperset(map(type, body.values())):
+        return _plain_config(tuple(body), *body.values())
     return Config.of({name: _value(value) for name, value in body.items()})
 
 
@@ -108,12 +111,14 @@ def problem_to_json(problem: Problem) -> Json:
 
 def problem_from_json(body: Mapping[str, Any]) -> Problem:
     """The problem that was written."""
-    classes = tuple((name, _value(value)) for name, value in body["classes"].items())
-    sizes = tuple(body["sizes"].items())
+    classes, sizes = body["classes"], tuple(body["sizes"].items())
     for name, size in sizes:
         if type(size) is not int:
             raise TypeError(f"the size {name} is a whole number, got {size!r}")
-    return Problem(sizes, _text(body, "dtype"), classes)
+    dtype = _text(body, "dtype")
+    if _PLAIN.issuperset(map(type, classes.values())):
+        return _plain_problem(dtype, sizes, tuple(classes), *classes.values())
+    return Problem(sizes, dtype, tuple((name, _value(value)) for name, value in classes.items()))
 
 
 def resources_to_json(resources: Resources | None) -> Json | None:
@@ -163,6 +168,25 @@ def measurement_from_json(body: Mapping[str, Any] | None) -> Measurement | None:
     return Measurement(
         tuple(float(sample) for sample in body["samples_ms"]), body["calls_per_sample"], clocks
     )
+
+
+# Thousands of records share these: made once, they also work out their keys once. Arguments of their own, with
+# their types, keep 1 and true apart.
+_PLAIN = frozenset((bool, int, float, str))
+_device = lru_cache(maxsize=256, typed=True)(DeviceIdentity)
+_environment = lru_cache(maxsize=256, typed=True)(Environment)
+
+
+@lru_cache(maxsize=2**14, typed=True)
+def _plain_config(names: tuple[str, ...], *values: Value) -> Config:
+    return Config(tuple(zip(names, values, strict=True)))
+
+
+@lru_cache(maxsize=2**10, typed=True)
+def _plain_problem(
+    dtype: str, sizes: tuple[tuple[str, int], ...], classes: tuple[str, ...], *values: Value
+) -> Problem:
+    return Problem(sizes, dtype, tuple(zip(classes, values, strict=True)))
 
 
 def utc(moment: datetime) -> datetime:

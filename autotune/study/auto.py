@@ -20,7 +20,7 @@ from autotune.study.posterior import Posterior
 from autotune.study.process import Process
 from autotune.study.samplers import RandomLegal
 
-INITIAL = 8
+INITIAL = 6
 """Configurations tried before the surrogate has a say, spread over the space."""
 PER_PRIOR = 2
 """The same for each other size or GPU that tells what is fast."""
@@ -36,8 +36,10 @@ PROMISING = 0.1
 """Where there is a model, they are spread over this share of the space, the best by it."""
 REFIT_SHARE = 12
 """The surrogate is fitted anew after every second trial at first, later after each such part of the trials."""
-BOLDNESS = 1.5
+BOLDNESS = 2.0
 """The surrogate's deviations are multiplied by this, since they are fitted to few trials and too sure."""
+LEAST_GAIN = 0.05
+"""What lies less than this share of the usual difference below the best is no improvement worth a trial."""
 MINE_AMONG = 200
 """How many of the best are looked through for one that is this session's."""
 CLOSE_EVERY = 3
@@ -254,7 +256,7 @@ class _Surrogate:
         rows = np.array([self._pool.encode(config) for config in pending], dtype=np.intp)
         rows = rows.reshape(len(pending), self._pool.codes.shape[1])
         mean, deviation = self._posterior.expect(self._values(), rows, self.foresight.of(rows))
-        bound = float(self._times().min())
+        bound = float(self._times().min()) - LEAST_GAIN * self._process.unit
         return log_expected_improvement(mean + self._mean_of(self._ahead), BOLDNESS * deviation, bound)
 
 

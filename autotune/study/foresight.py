@@ -16,8 +16,12 @@ from autotune.study.process import Process
 Estimates = Callable[[Sequence[Config]], Sequence[float]]
 """Times in ms of legal configurations, as a model estimates them."""
 
-TAIL = 0.3
-"""How much of what lies above the median, on a logarithmic scale, counts: only the fast end has to be known well."""
+TAIL = 0.5
+"""How much of what lies just above the median, on a logarithmic scale, counts: the fast end has to be known well."""
+CEILING = 0.7
+"""The most that counts of it, as a share of the way from the fastest to the median: how slow a slow one is misleads."""
+LEAST_WAY = 0.02
+"""That way, on a logarithmic scale, where it is shorter."""
 LEAST_ERROR = 1.0
 """What foretells is taken to be off by at least this share of its own deviation."""
 LEARNT_FROM = 300
@@ -40,7 +44,9 @@ def shortened(log_times: Array, middle: float | None = None) -> Array:
     if middle is None:
         middle = float(np.median(log_times[finite]))
     known = np.where(finite, log_times, log_times[finite].max())
-    return np.where(known > middle, middle + TAIL * (known - middle), known)
+    ceiling = CEILING * max(middle - float(known.min()), LEAST_WAY)
+    above = np.maximum(known - middle, 0.0)
+    return np.where(above > 0, middle + ceiling * (1 - np.exp(-TAIL * above / ceiling)), known)
 
 
 class Foresight:

@@ -40,7 +40,7 @@ class Pool:
             {repr(value): code for code, value in enumerate(parameter.values)}
             for parameter in space.parameters
         ]
-        self.axes = Axes(space.parameters)
+        self.axes = Axes(space.parameters, self._sample)
         self._rows: dict[Config, Array] = {}
         self.codes = self._sample
         self._places: dict[bytes, int] = {}

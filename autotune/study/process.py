@@ -6,8 +6,9 @@ With z the similarity exp(-reach * distance) of two configurations along one par
 
 so that what a parameter does by itself is learnt from few trials, what two do together from more, and what is
 peculiar to a configuration from its surroundings (additive Gaussian processes: Duvenaud, Nickisch and Rasmussen,
-2011). f are columns that foretell the time, such as a model's estimate or the times on another GPU. All factors are
-set to what explains the trials best, held near their start by priors, in a few steps of gradient ascent each time.
+2011). Joint axes, e.g. the ratio of two sizes, take part in the sums but not in the product. f are columns that
+foretell the time, such as a model's estimate or the times on another GPU. All factors are set to what explains the
+trials best, held near their start by priors, in a few steps of gradient ascent each time.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from autotune.study.axes import Axes
 
 REACH = 0.37
 """Start of `reach`: how quickly similarity ends, per doubling of a value."""
-REACH_PRIOR, WEIGHT_PRIOR, SCALE_PRIOR = 0.5, 1.5, 1.5
+REACH_PRIOR, WEIGHT_PRIOR, SCALE_PRIOR = 0.5, 0.7, 1.5
 """Standard deviations of the logarithms of the factors around their start."""
+JOINT = 0.5
+"""Start of a joint axis' weight, that of a parameter being 1."""
 WHOLE = 0.3
 NOISE = 1e-3
 """Start of the noise's variance, that of all times being 1."""
@@ -44,9 +47,11 @@ class Process:
         self.axes = axes
         n = len(axes)
         self._n = n
-        scales = np.log([1 / n, 2 / n**2, WHOLE])
-        self._start = np.concatenate(
-            [np.full(n, np.log(REACH)), np.zeros(n), scales, np.full(columns, np.log(TRUST)), [np.log(NOISE)]]
+        weights = np.where(np.arange(n) < axes.single, 1.0, JOINT)
+        total = weights.sum()
+        scales = [1 / total, 2 / total**2, WHOLE]
+        self._start: Array = np.log(
+            np.concatenate([np.full(n, REACH), weights, scales, np.full(columns, TRUST), [NOISE]])
         )
         self._width = np.concatenate(
             [np.full(n, REACH_PRIOR), np.full(n, WEIGHT_PRIOR), np.full(4 + columns, SCALE_PRIOR)]
@@ -85,14 +90,15 @@ class Process:
     def covariance(self, codes: Array, foretold: Array, one_hot: Array, others: Array) -> Array:
         """[rows, others]: between rows of codes and one-hot rows; float32, since it is large."""
         sums, exponents = [], []
-        for place, (table, column) in enumerate(zip(self.axes.apart, self.axes.columns, strict=True)):
-            exponent = -self._reach[place] * table[codes[:, column]]
+        for place, (table, rows) in enumerate(zip(self.axes.apart, self.axes.places(codes), strict=True)):
+            exponent = -self._reach[place] * table[rows]
             exponents.append(exponent)
             sums.append(self._weight[place] * np.exp(exponent))
         tables = np.hstack(sums).astype(np.float32)
         first = tables @ one_hot.T
         squares = (tables * tables) @ one_hot.T
-        result: Array = np.hstack(exponents).astype(np.float32) @ one_hot.T
+        single = np.hstack(exponents[: self.axes.single]).astype(np.float32)
+        result: Array = single @ one_hot[:, : self.axes.single_width].T
         np.exp(result, out=result)
         result *= np.float32(self._whole)
         squares -= first * first
@@ -116,22 +122,23 @@ class Process:
     def _slope(self, distances: Array, foretold: Array, wanted: Array) -> Array:
         """The gradient of the log posterior with regard to the logarithms of the factors."""
         self._unpack()
-        n = self._n
+        n, single = self._n, self.axes.single
         lengths = distances * self._reach[:, None, None]
         parts = np.exp(-lengths) * self._weight[:, None, None]
         first = parts.sum(axis=0)
         second = (first**2 - (parts**2).sum(axis=0)) / 2
-        whole = self._whole * np.exp(-lengths.sum(axis=0))
+        whole = self._whole * np.exp(-lengths[:single].sum(axis=0))
         matrix = self._singles * first + self._pairs * second + whole + (foretold * self.trust) @ foretold.T
         matrix[np.diag_indices_from(matrix)] += self.noise
         inverse = np.linalg.inv(matrix)
         pull = inverse @ wanted
         towards = (np.outer(pull, pull) - inverse) / 2
-        slope = np.empty_like(self._logs)
+        slope: Array = np.empty_like(self._logs)
         base = towards * (self._singles + self._pairs * first)
         each = parts * (base - self._pairs * towards * parts)
         towards_whole = towards * whole
-        slope[:n] = -(lengths * (each + towards_whole)).sum(axis=(1, 2))
+        slope[:n] = -(lengths * each).sum(axis=(1, 2))
+        slope[:single] -= (lengths[:single] * towards_whole).sum(axis=(1, 2))
         slope[n : 2 * n] = each.sum(axis=(1, 2))
         slope[2 * n] = self._singles * (towards * first).sum()
         slope[2 * n + 1] = self._pairs * (towards * second).sum()
