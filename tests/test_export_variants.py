@@ -49,10 +49,17 @@ def test_every_class_and_size_of_sgemm_has_code(
         general = [
             row
             for row in rows
-            if dict(row.variants)["GUARD"] and dict(row.problem.classes)["beta"] == beta
+            if dict(row.variants)["GUARD_ALL"] and dict(row.problem.classes)["beta"] == beta
             if all(dict(row.problem.classes)[f"align_{each}"] == 1 for each in "abc")
         ]
         assert len(general) == 1
+    for level in {row.level for row in rows}:  # what guards more comes later, since it is slower
+        guards = [
+            (dict(row.variants)["GUARD"], dict(row.variants)["GUARD_ALL"])
+            for row in rows
+            if row.level == level
+        ]
+        assert guards == sorted(guards)
 
 
 def test_fast_code_comes_first_and_asks_only_for_the_alignment_it_uses(sgemm: KernelSpec) -> None:

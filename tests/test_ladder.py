@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 from fakes.ladder import FakeLadderStages, h200_board, numpy_stages
 
+from autotune.answers import best
 from autotune.candidate import Candidate
+from autotune.choice.answer import Match
 from autotune.cli import main
 from autotune.config import Config
 from autotune.device import local as device
@@ -69,6 +71,15 @@ def test_every_step_is_a_kernel_and_every_ladder_kernel_a_step() -> None:
             assert set(row.fixed) <= set(spec.parameter_names)
 
 
+def test_what_a_search_has_found_for_a_step_stands_for_it() -> None:
+    found = best("h200", 4096, "ladder/warp_tiles", protocol=TIMING)
+    assert found.match is Match.EXACT, "a shipped study"
+    step = next(step for step in measured().steps if step.kernel == "ladder/warp_tiles")
+    assert step.config == dict(found.config) != dict(load_spec("ladder/warp_tiles").default_config("h200"))
+    elsewhere = next(step for step in measured(size="1024").steps if step.kernel == "ladder/warp_tiles")
+    assert elsewhere.config == dict(load_spec("ladder/warp_tiles").default_config("h200"))
+
+
 def test_all_are_compared_in_one_round_with_the_library() -> None:
     stages = FakeLadderStages(time_of)
     result = measured(stages)
@@ -89,8 +100,8 @@ def test_tuning_tries_the_default_and_what_the_model_likes() -> None:
     by_kernel = {entry.kernel: entry for entry in result.steps}
     assert len(by_kernel["ladder/naive"].trials) == 3  # all there are
     assert len(by_kernel["ladder/warp_tiles"].trials) == 6
-    default = load_spec("ladder/warp_tiles").default_config("h200")
-    assert Config.of(dict(by_kernel["ladder/warp_tiles"].trials[0].config)) == default
+    default = load_spec("ladder/banks").default_config("h200")
+    assert Config.of(dict(by_kernel["ladder/banks"].trials[0].config)) == default
     assert len({json.dumps(dict(trial.config)) for trial in by_kernel["ladder/warp_tiles"].trials}) == 6
 
 

@@ -92,7 +92,11 @@ def test_variants_of_the_problem_change_the_text_and_other_sizes_do_not() -> Non
     guarded = rendered(SGEMM, problem=make_problem(SGEMM, 4092))
     assert "kGuard = true" in guarded
     assert "kGuard = false" in rendered(SGEMM)
-    assert guarded == rendered(SGEMM, problem=make_problem(SGEMM, (4, 12, 20)))
+    assert "kGuardAll = false" in guarded
+    assert guarded == rendered(SGEMM, problem=make_problem(SGEMM, (260, 268, 20)))
+    small = rendered(SGEMM, problem=make_problem(SGEMM, (4, 12, 20)))
+    assert "kGuardAll = true" in small
+    assert small == rendered(SGEMM, problem=make_problem(SGEMM, (4, 300, 20)))
     general = rendered(SGEMM, problem=make_problem(SGEMM, 4096, classes={"beta": "general"}))
     assert "kBetaZero = false" in general
 

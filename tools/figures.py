@@ -1,4 +1,4 @@
-"""Writes the figures of README.md, docs/ladder.md and their pictures from the recorded studies: none is typed by hand.
+"""Writes the figures of README.md, docs/ladder.md, docs/sgemm.md and their pictures from the recorded studies: none is typed by hand.
 
 python tools/figures.py            # rewrites the pages between their markers, and the pictures in docs/images
 python tools/figures.py --check    # exit 1 where they are not what the studies say
@@ -21,6 +21,9 @@ LADDER = ROOT / "studies" / "h200" / "ladder.json"
 """What `autotune ladder --save` wrote."""
 LADDER_PAGE = ROOT / "docs" / "ladder.md"
 LADDER_PICTURE = ROOT / "docs" / "images" / "ladder_h200.svg"
+EPILOGUE = ROOT / "studies" / "h200" / "epilogue.json"
+"""What tools/gpu/epilogue.py wrote."""
+EPILOGUE_PAGE = ROOT / "docs" / "sgemm.md"
 SUITE_PICTURE = ROOT / "docs" / "images" / "suite_h200.svg"
 RIVALS = {"cublas": "cublasSgemm", "cublaslt": "the best of cuBLASLt"}
 COLOURS = {"cublas": "#2a7d4f", "cublaslt": "#3b6ea8"}
@@ -122,6 +125,22 @@ def ladder_picture(ladder: dict[str, Any]) -> str:
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def epilogue_table(epilogue: dict[str, Any]) -> str:
+    """Ratios of times as Markdown: what a fused epilogue saves and costs."""
+    names = list(next(iter(epilogue["sizes"].values()))["ratios"])
+    lines = ["| M x N x K | " + " | ".join(names) + " |", "|---|" + "---:|" * len(names)]
+    for size, one in epilogue["sizes"].items():
+        ratios = [f"{one['ratios'][name]:.3f}" if name in one["ratios"] else "-" for name in names]
+        lines.append("| " + " | ".join([size, *ratios]) + " |")
+    lines += [
+        "",
+        f"{epilogue['gpu']}, driver {epilogue['driver']}, NVRTC {epilogue['nvrtc']}, {epilogue['date'][:10]}, commit "
+        f"{epilogue['commit']}, warm; A/A is the same kernel twice. Recorded in "
+        f"[studies/h200/epilogue.json](../studies/h200/epilogue.json).",
+    ]
+    return "\n".join(lines)
 
 
 def suite_table(suite: dict[str, Any]) -> str:
@@ -234,6 +253,7 @@ def wanted_files() -> dict[Path, str]:
     """What each file should hold."""
     suite = json.loads(SUITE.read_text(encoding="utf-8"))
     ladder = json.loads(LADDER.read_text(encoding="utf-8"))
+    epilogue = json.loads(EPILOGUE.read_text(encoding="utf-8"))
     figures = "\n\n".join([headline(suite), cube_table(suite), suite_table(suite)])
     return {
         README: between_markers(README, figures),
@@ -241,6 +261,7 @@ def wanted_files() -> dict[Path, str]:
         SUITE_PICTURE: suite_picture(suite),
         LADDER_PAGE: between_markers(LADDER_PAGE, ladder_table(ladder)),
         LADDER_PICTURE: ladder_picture(ladder),
+        EPILOGUE_PAGE: between_markers(EPILOGUE_PAGE, epilogue_table(epilogue)),
     }
 
 

@@ -3,7 +3,8 @@
     python tools/limits.py                                    # renews the targets in studies/h200/limiter.json
     python tools/limits.py --text NCU.txt --source NCU.csv --commit HASH
 
-Figures of targets come from studies/h200/suite.json, what was tried from the study beside it. With NCU.txt (the
+Figures of targets come from studies/h200/suite.json, what was tried from the study beside it, what the hardware's
+counters say of a missed shape from profiles.json there, which tools/gpu/limiter.py wrote. With NCU.txt (the
 details page of Nsight Compute for one kernel) and NCU.csv (its source page) the profile is renewed too: counters, what
 warps of the main loop wait for, and where. Causes are text, written here.
 """
@@ -28,7 +29,7 @@ from autotune.records import Round, TrialRecord  # noqa: E402
 from autotune.store.jsonl import read_records  # noqa: E402
 
 STUDY = ROOT / "studies" / "h200"
-SUITE, LIMITER = STUDY / "suite.json", STUDY / "limiter.json"
+SUITE, LIMITER, PROFILES = STUDY / "suite.json", STUDY / "limiter.json", STUDY / "profiles.json"
 TRIALS = STUDY / "sgemm" / "2026-12-01-suite.jsonl.gz"
 
 COUNTERS = {
@@ -92,18 +93,12 @@ CAUSES = {
     "cube_4096x4096x4096": DISPATCH,
     "cube_8192x8192x8192": DISPATCH,
     "cube_1024x1024x1024": "latency: 64 tiles of 128x128 on 132 SMs, so that clusters of two share the depth; "
-    "launch of clusters and filling of the pipeline are paid once in a short time",
-    "cube_512x512x512": "latency: launch of clusters and filling of the pipeline, in a short time",
-    "off_tile_1025x1025x1025": "a row and a column of tiles more than at 1024 cubed, mostly empty; unaligned rows, "
-    "so that copies are of 4 bytes",
-    "off_tile_2047x2047x2047": "unaligned rows, so that copies are of 4 bytes, and guards",
-    "projection_1024x50257x768": "N is odd: rows of B and C are unaligned, so that copies and stores are of 4 bytes",
-    "convolution_784x512x1152": "few tiles for 132 SMs, with a remainder in M, so that the depth has to be shared",
-    "skinny_m_16x14336x4096": "memory: it moves its data nearly at the large copy's rate, and cuBLAS's own kernel is "
-    "better here than at 16x4096x4096",
+    "launch of clusters and filling of the pipeline are paid once in a short time, and reads of shared memory wait "
+    "(short_scoreboard) with thread tiles that are small enough to fill the SMs",
+    "skinny_m_16x14336x4096": "memory: it moves its data nearly at the large copy's rate (dram_bytes_per_s), and "
+    "cuBLAS's own kernel is better here than at 16x4096x4096",
 }
-"""What holds a missed shape; `suite` stands for the mean. Inferred from the kernel and the figures but for the
-profiled one."""
+"""What holds a missed shape; `suite` stands for the mean. Inferred from the kernel, the figures and the profiles."""
 
 TRIED = ("KIND", "LOAD", "STAGES", "SLICEK", "CLUSTER", "STREAM")
 """Parameters whose values are counted in what was tried, beside the tile."""
@@ -129,10 +124,23 @@ def _checked(target: Target, suite: dict[str, Any], trials: Sequence[TrialRecord
     }
     if missed:
         told["missed"] = [
-            {"where": name, **figures, "limiter": CAUSES[name], "tried": tried(name, trials)}
+            {
+                "where": name,
+                **figures,
+                "limiter": CAUSES[name],
+                **profiled(name),
+                "tried": tried(name, trials),
+            }
             for name, figures in sorted(missed.items(), key=_figure)
         ]
     return told
+
+
+def profiled(name: str) -> dict[str, Any]:
+    """Counters at a shape, of our kernel and those of cuBLAS, where there are any."""
+    sizes = json.loads(PROFILES.read_text(encoding="utf-8"))["sizes"]
+    found = sizes.get(name.rpartition("_")[2])
+    return {"profile": found} if found else {}
 
 
 def tried(name: str, trials: Sequence[TrialRecord]) -> dict[str, Any]:

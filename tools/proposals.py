@@ -1,4 +1,4 @@
-"""Writes what the performance model takes to be fastest at each shape of the SGEMM suite, for tools/gpu/suite.py to try.
+"""Writes what the model takes to be fastest at each shape of the SGEMM suite, for tools/gpu/suite.py to try.
 
     python tools/proposals.py --known RECORDS.jsonl.gz [...] --out PROPOSALS.json [--samples 4000] [--best 30]
 

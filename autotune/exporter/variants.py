@@ -230,8 +230,9 @@ def _by_size(spec: KernelSpec, row: Row) -> tuple[object, ...]:
     return tuple((name, value) for name, value in row.variants if spec.variants[name].names & sizes)
 
 
-def _guards(row: Row) -> bool:
-    return any(is_guard(name, value) for name, value in row.variants)
+def _guards(row: Row) -> int:
+    """How many guards it has: the more, the more calls it serves, and the slower."""
+    return sum(is_guard(name, value) for name, value in row.variants)
 
 
 def _size_free_source(spec: KernelSpec, gpu: GpuSpec, problem: Problem, config: Config) -> Source:
@@ -276,6 +277,6 @@ def _bounded(rows: Sequence[Row], tuned: Problem, most: int) -> list[Row]:
     if len(rows) <= most:
         return list(rows)
     # The tuned problem's own variant and the general ones stay; then as many others as fit.
-    ranked = sorted(rows, key=lambda row: (row.problem != tuned, row.level != 2, not _guards(row)))
+    ranked = sorted(rows, key=lambda row: (row.problem != tuned, row.level != 2, -_guards(row)))
     kept: Mapping[int, Row] = {id(row): row for row in ranked[:most]}
     return [row for row in rows if id(row) in kept]

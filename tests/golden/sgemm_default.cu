@@ -121,6 +121,11 @@ constexpr int kGroupM = 8;
 constexpr bool kDoubleFragments = true;
 constexpr bool kSerpentine = true;
 constexpr bool kGuard = false;         // false: the sizes are multiples of the tile
+// Of sizes that are not: false where a tile at an edge of C is moved back until it lies in C whole. It computes some results
+// a second time, which nobody stores, and the loop over K needs no guards.
+constexpr bool kGuardAll = false;
+// The steps along K begin with the one that is not whole, so that only the filling of the pipeline has to guard for it.
+constexpr bool kHeadFirst = kGuard && !kGuardAll && true;
 
 constexpr int kDepth = kBlockK / kSlices;
 constexpr int kStageA = kBlockK * kPitchA, kStageB = kBlockK * kPitchB;
@@ -214,6 +219,18 @@ __device__ __forceinline__ void wait_copies() {
 #endif
 }
 
+// Which results of a tile are its to store: the first `rows` x `columns`, or where tiles are moved back, all from there on.
+struct Edge {
+  int rows, columns;
+
+  __device__ __forceinline__ bool has_row(int row) const { return !kGuard || (kGuardAll ? row < rows : row >= rows); }
+  // How many of `width` side by side.
+  __device__ __forceinline__ int valid(int column, int width) const {
+    if (!kGuard) return width;
+    return kGuardAll ? columns - column : column >= columns ? width : 0;
+  }
+};
+
 // Brings one operand's part of a tile into a stage, run by run, where it lies as [kBlockK][Pitch] with `Extent` of each row
 // in use. In global memory it lies the same way round, or with `Turned` the other: its rows go along K then, and a run is
 // scattered over the rows of the stage. `Load` is how many elements the alignment lets a thread fetch at a time.
@@ -256,10 +273,12 @@ struct OperandLoader {
     if (i == Runs::count - 1) from += Turned ? kBlockK - kWalked * ld : (kBlockK - kWalked) * ld;
   }
 
-  // How many of the `width` elements from element `skip` of a run on lie in the matrix.
+  // How many of the `width` elements from element `skip` of a run on lie in the matrix; `Head` for the first tile.
+  template <bool Head>
   __device__ __forceinline__ int valid(int i, int skip, int width) const {
-    if (!kGuard) return width;
-    if (Runs::row(thread, i) >= rows_left) return 0;
+    constexpr bool kExtent = kGuardAll, kDepthToo = kGuard && (Head || !kHeadFirst);
+    if ((Turned ? kExtent : kDepthToo) && Runs::row(thread, i) >= rows_left) return 0;
+    if (!(Turned ? kDepthToo : kExtent)) return width;
     const int left = elements_left - Runs::run(thread, i) * Run - skip;
     if (width == 1) return left > 0 ? 1 : 0;
     return left < 0 ? 0 : left < width ? left : width;
@@ -271,17 +290,20 @@ struct OperandLoader {
                   : Runs::row(thread, i) * Pitch + Runs::run(thread, i) * Run;
   }
 
+  template <bool Head>
   __device__ __forceinline__ void fetch(int i) {
     if (Runs::inside(thread, i)) {
       constexpr int kWidth = Load < kStore ? Load : kStore;
 #pragma unroll
       for (int j = 0; j < Run; j += kWidth) {
-        copy_async<kWidth>(to, target(i) + (Turned ? j * Pitch : j), run(i) + j, valid(i, j, kWidth));
+        copy_async<kWidth>(to, target(i) + (Turned ? j * Pitch : j), run(i) + j, valid<Head>(i, j, kWidth));
       }
     }
     step(i);
   }
 
+  // Goes on from a first tile of which the matrix has only so much depth.
+  __device__ __forceinline__ void pass_head(int depth) { from -= (kBlockK - depth) * (Turned ? 1 : ld); }
   __device__ __forceinline__ void next_tile(bool wraps) {
     (Turned ? elements_left : rows_left) -= kBlockK;
     constexpr int kStage = kBlockK * Pitch;
@@ -308,11 +330,12 @@ struct TileLoader {
   // A tile is fetched run by run, in order, so that the runs can be spread over the steps of the computation.
   static constexpr int kFetches = LoaderA::kFetches + LoaderB::kFetches;
 
+  template <bool Head = false>
   __device__ __forceinline__ void fetch(int index) {
     if (index < LoaderA::kFetches) {
-      a.fetch(index);
+      a.template fetch<Head>(index);
     } else {
-      b.fetch(index - LoaderA::kFetches);
+      b.template fetch<Head>(index - LoaderA::kFetches);
     }
   }
 
@@ -320,6 +343,7 @@ struct TileLoader {
   __device__ __forceinline__ void store() {
   }
 
+  __device__ __forceinline__ void pass_head(int depth) { a.pass_head(depth), b.pass_head(depth); }
   __device__ __forceinline__ void next_tile() {
     const bool wraps = stage == kStages - 1;
     stage = wraps ? 0 : stage + 1;
@@ -353,7 +377,7 @@ __device__ __forceinline__ void multiply_add(float (&sums)[kThreadM][kThreadN], 
 
 // Adds up a thread's part of a tile of C over `tiles` tiles of A and B, of which the first begin at `a` and `b`.
 __device__ __forceinline__ void accumulate(float (&sums)[kThreadM][kThreadN], const float* a, int lda, const float* b, int ldb,
-                                           int rows_left, int columns_left, int depth_left, int tiles, float* shared,
+                                           Edge edge, int depth_left, int tiles, float* shared,
                                            const float* fragments_a, const float* fragments_b) {
 #pragma unroll
   for (int m = 0; m < kThreadM; ++m) {
@@ -361,7 +385,7 @@ __device__ __forceinline__ void accumulate(float (&sums)[kThreadM][kThreadN], co
     for (int n = 0; n < kThreadN; ++n) sums[m][n] = 0.0f;
   }
   TileLoader loader;
-  loader.begin(a, lda, b, ldb, shared, rows_left, columns_left, depth_left);
+  loader.begin(a, lda, b, ldb, shared, edge.rows, edge.columns, depth_left);
 
   if (tiles > 0) {
     // Fill all stages but the one that the first tile's steps fill.
@@ -369,7 +393,14 @@ __device__ __forceinline__ void accumulate(float (&sums)[kThreadM][kThreadN], co
     for (int tile = 0; tile < kStages - 1; ++tile) {
       if (tile < tiles) {
 #pragma unroll
-        for (int i = 0; i < TileLoader::kFetches; ++i) loader.fetch(i);
+        for (int i = 0; i < TileLoader::kFetches; ++i) {
+          if (tile == 0) {
+            loader.fetch<true>(i);
+          } else {
+            loader.fetch(i);
+          }
+        }
+        if (kHeadFirst && tile == 0) loader.pass_head(depth_left);
         loader.store();
         loader.next_tile();
       }
@@ -428,7 +459,7 @@ __device__ __forceinline__ void accumulate(float (&sums)[kThreadM][kThreadN], co
 // Which part of C a tile is.
 struct Place {
   long long row, column;
-  int rows_left, columns_left;
+  Edge edge;
 
   __device__ __forceinline__ Place(unsigned number, int rows, int columns) {
     // Blocks walk down kGroupM rows of tiles before they move on to the next column, so that the L2 serves both operands.
@@ -437,26 +468,29 @@ struct Place {
     const unsigned height = tiles_m - group * kGroupM < kGroupM ? tiles_m - group * kGroupM : kGroupM;
     row = static_cast<long long>(group * kGroupM + in_group % height) * kBlockM;
     column = static_cast<long long>(in_group / height) * kBlockN;
-    rows_left = static_cast<int>(rows - row), columns_left = static_cast<int>(columns - column);
+    edge.rows = static_cast<int>(rows - row), edge.columns = static_cast<int>(columns - column);
+    if (kGuard && !kGuardAll) {
+      edge.rows = edge.rows < kBlockM ? kBlockM - edge.rows : 0, edge.columns = edge.columns < kBlockN ? kBlockN - edge.columns : 0;
+      row -= edge.rows, column -= edge.columns;
+    }
   }
 };
 
 // Writes a row of a thread's results from its registers.
-__device__ __forceinline__ void store_row(const float* row, int m, int first_m, int first_n, const Epilogue& out, int rows_left,
-                                          int columns_left) {
+__device__ __forceinline__ void store_row(const float* row, int m, int first_m, int first_n, const Epilogue& out, const Edge& edge) {
   const int i = first_m + m / kVectorM * kLanesM * kVectorM + m % kVectorM;
-  if (kGuard && i >= rows_left) return;
+  if (!edge.has_row(i)) return;
 #pragma unroll
   for (int n = 0; n < kThreadN; n += kStoreC) {
     const int j = first_n + n / kVectorN * kLanesN * kVectorN + n % kVectorN;
-    out.store<kStoreC>(i, j, row + n, kGuard ? columns_left - j : kStoreC);
+    out.store<kStoreC>(i, j, row + n, edge.valid(j, kStoreC));
   }
 }
 
 __device__ __forceinline__ void store_sums(const float (&sums)[kThreadM][kThreadN], int first_m, int first_n, const Epilogue& out,
-                                           int rows_left, int columns_left) {
+                                           const Edge& edge) {
 #pragma unroll
-  for (int m = 0; m < kThreadM; ++m) store_row(sums[m], m, first_m, first_n, out, rows_left, columns_left);
+  for (int m = 0; m < kThreadM; ++m) store_row(sums[m], m, first_m, first_n, out, edge);
 }
 
 // The block's share of the product.
@@ -476,21 +510,22 @@ __device__ __forceinline__ void multiply(int rows, int columns, int depth, const
   // With alpha zero A and B are not read, whatever they hold.
   const int steps = epilogue.alpha == 0.0f ? 0 : depth / kBlockK + (depth % kBlockK != 0);
   if (steps == 0) epilogue.alpha = 0.0f;  // the sum is empty, even where alpha is infinite
+  const int head = kHeadFirst ? depth - (steps - 1) * kBlockK : kBlockK;  // of the first step
   {
     const unsigned number = blockIdx.x / kBlocks;
     const int rank = static_cast<int>(blockIdx.x % kBlocks);
     const int first = static_cast<int>(static_cast<long long>(steps) * rank / kBlocks);
     const int last = static_cast<int>(static_cast<long long>(steps) * (rank + 1) / kBlocks);
     const Place place(number, rows, columns);
-    const int k = first * kBlockK;
+    const int k = first * kBlockK - (first > 0 ? kBlockK - head : 0);
     float sums[kThreadM][kThreadN];
     accumulate(sums, kTransA ? a + static_cast<long long>(k) * lda + place.row : a + place.row * lda + k, lda,
-               kTransB ? b + place.column * ldb + k : b + static_cast<long long>(k) * ldb + place.column, ldb, place.rows_left,
-               place.columns_left, depth - k, last - first, shared, fragments_a, fragments_b);
+               kTransB ? b + place.column * ldb + k : b + static_cast<long long>(k) * ldb + place.column, ldb, place.edge,
+               !kHeadFirst ? depth - k : first == 0 ? head : kBlockK, last - first, shared, fragments_a, fragments_b);
 
     Epilogue out = epilogue;
     out.move(place.row, place.column);
-    store_sums(sums, first_m, first_n, out, place.rows_left, place.columns_left);
+    store_sums(sums, first_m, first_n, out, place.edge);
   }
 }
 

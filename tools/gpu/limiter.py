@@ -16,6 +16,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -64,6 +65,7 @@ def child(sizes: list[str], database: str | None) -> None:
     from autotune.problems import parse_size
     from autotune.spec.load import load_spec
 
+    print("GPU", cupy.cuda.runtime.getDeviceProperties(0)["name"].decode(), flush=True)
     kernel = autotune.load("sgemm", db=database)
     spec = load_spec("sgemm")
     for size in sizes:
@@ -105,16 +107,27 @@ def parse(text: str) -> list[dict[str, Any]]:
             if key.startswith(STALL) and key.endswith("_per_issue_active.ratio")
         }
         worst = sorted(((v, k) for k, v in stalls.items() if v), reverse=True)[:6]
-        label = next((value for key, value in row.items() if "Push/Pop" in key and ":" in value), "")
         kernels.append(
             {
                 "kernel": row.get("Kernel Name", ""),
-                "range": label.strip('"').split('"')[-1],
                 **{name: number for name, number in numbers.items() if number is not None},
                 "stalls_per_issue": {name: round(value, 3) for value, name in worst},
             }
         )
     return kernels
+
+
+def by_size(kernels: Sequence[dict[str, Any]], sizes: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The kernels in the order in which they ran: of each size ours, then those of cuBLAS."""
+    found: dict[str, dict[str, Any]] = {}
+    left = iter(sizes)
+    for kernel in kernels:
+        if kernel["kernel"] == "sgemm":
+            size = next(left)
+            found[size] = {"tuned": kernel, "cublas": []}
+        else:
+            found[size]["cublas"].append(kernel)
+    return found
 
 
 def _number(text: str) -> float | None:
@@ -160,7 +173,9 @@ def main() -> int:
     command += [sys.executable, __file__, "--child", "--sizes", options.sizes]
     command += ["--db", options.db] if options.db else []
     done = subprocess.run(command, capture_output=True, text=True, timeout=options.limit, check=False)
-    configs = dict(line.split(" ", 2)[1:] for line in done.stdout.splitlines() if line.startswith("CONFIG "))
+    told = [line.split(" ", 2) for line in done.stdout.splitlines()]
+    configs = dict(line[1:] for line in told if line[0] == "CONFIG")
+    gpu = next((" ".join(line[1:]) for line in told if line[0] == "GPU"), "")
     try:
         kernels = parse(done.stdout)
     except ValueError as error:
@@ -169,8 +184,10 @@ def main() -> int:
     found = {
         "commit": options.commit,
         "date": datetime.now(UTC).isoformat(),
+        "gpu": gpu,
+        "protocol": "one call under Nsight Compute, clocks and caches left as they were",
         "configs": configs,
-        "kernels": kernels,
+        "sizes": by_size(kernels, sizes),
     }
     text = json.dumps(found, indent=1)
     if options.out:

@@ -1,11 +1,12 @@
 """Tunes the SGEMM kernel for all shapes of the suite in one run on the GPU of this machine, warm.
 
-    python tools/gpu/suite.py --out RECORDS.jsonl.gz --db FILE [--known EARLIER.jsonl.gz ...] [--proposals FILE] [--limit 170]
+    python tools/gpu/suite.py --out RECORDS.jsonl.gz --db FILE [--known EARLIER.jsonl.gz ...]
+        [--proposals FILE] [--limit 170]
 
-First each shape tries its starting points, what was fast at it and at shapes near it (`--known`: files of records, also of
-an earlier version of the kernel) and what tools/proposals.py wrote;
-then, round by round until the time is over, neighbours of its best so far. Kernels of all shapes are compiled ahead
-while others are measured. Each trial is verified, and recorded as it ends.
+First each shape tries its starting points, what was fast at it and at shapes near it (`--known`: files of records,
+also of an earlier version of the kernel) and what tools/proposals.py wrote; then, round by round until the time is
+over, neighbours of its best so far. Kernels of all shapes are compiled ahead while others are measured. Each trial is
+verified, and recorded as it ends.
 """
 
 from __future__ import annotations
