@@ -10,13 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from fakes.tables import write_cache
+from fakes.tables import cache_text, write_cache
 from hypothesis import given
 from hypothesis import strategies as st
 
 FOLDER = Path(__file__).parents[1] / "benchmarks" / "search"
 sys.path.append(str(FOLDER))
 
+import ours  # noqa: E402
 from methodology import (  # noqa: E402
     Landscape,
     best_so_far,
@@ -121,6 +122,45 @@ def test_the_runner_keeps_searches_and_adds_only_what_is_missing(tmp_path: Path)
     assert json.loads(out.read_text())["tables"]["made_up"]["strategies"]["random"]["seeds"] == 3
 
 
+def test_a_shorter_search_counts_where_it_met_the_optimum(tmp_path: Path) -> None:
+    write_cache(tmp_path)
+    out = tmp_path / "out" / "results.json"
+    out.parent.mkdir()
+    arguments = [
+        "--tables",
+        tmp_path,
+        "--only",
+        "made_up",
+        "--out",
+        out,
+        "--seeds",
+        "2",
+        "--strategies",
+        "auto",
+    ]
+    compare(*arguments, "--evaluations", "1")
+    longer = compare(*arguments)
+    assert "made_up auto: 2 searches" in longer.stderr
+    (kept,) = (tmp_path / "out" / "results.json.runs" / "made_up").glob("auto.jsonl")
+    runs = [json.loads(line) | {"evaluations": 1} for line in kept.read_text().splitlines()]
+    kept.write_text("".join(json.dumps(run) + "\n" for run in runs))
+    again = compare(*arguments)
+    assert "made_up auto:" not in again.stderr
+
+
+def test_what_is_known_elsewhere_is_of_other_gpus_and_the_same_kernel(tmp_path: Path) -> None:
+    for name, device in (("own", "NVIDIA A100"), ("again", "NVIDIA A100"), ("other", "NVIDIA RTX A6000")):
+        (tmp_path / f"{name}.json").write_text(cache_text(device=device))
+    (tmp_path / "unlike.json").write_text(
+        cache_text({"bx": [1, 2], "by": [1]}, lambda _: 1.0, lambda _: True, "Y")
+    )
+    (tmp_path / "broken.json").write_text("{")
+    (table,) = ours.read_tables(tmp_path / "own.json")
+    (prior,) = ours.elsewhere(tmp_path / "own.json", table)
+    assert "A6000" in prior.source
+    assert len(prior.times_ms) == len(table.sorted_ms)
+
+
 def test_without_tables_nothing_is_run(tmp_path: Path) -> None:
     done = compare("--tables", tmp_path, "--out", tmp_path / "results.json")
     assert "skipped" in done.stderr
@@ -132,7 +172,7 @@ def one_strategy(p: float, to1: float, last: float | None, seeds: int = 30) -> d
         "version": "1",
         "seeds": seeds,
         "P": p,
-        "median_to": {"5%": 30.0, "1%": to1},
+        "median_to": {"5%": 30.0, "2%": 31.0, "1%": to1},
         "last_to": {"5%": 50.0, "1%": last},
         "cpu_ms_per_evaluation": 12.0,
     }
@@ -140,7 +180,13 @@ def one_strategy(p: float, to1: float, last: float | None, seeds: int = 30) -> d
 
 def test_aims_are_met_or_missed_by_the_recorded_figures() -> None:
     tables = {
-        "gemm_RTX_3090": {"configs": 17956, "strategies": {"auto": one_strategy(0.98, 66.0, None)}},
+        "gemm_RTX_3090": {
+            "configs": 17956,
+            "strategies": {
+                "auto": one_strategy(0.98, 66.0, None),
+                "auto:elsewhere": one_strategy(0.99, 40.0, 50.0),
+            },
+        },
         "convolution_X": {
             "configs": 4000,
             "strategies": {
@@ -156,6 +202,8 @@ def test_aims_are_met_or_missed_by_the_recorded_figures() -> None:
     assert verdicts["gemm RTX 3090: last seed to 1%"] == ("<= 300", "missed")
     assert verdicts["gemm RTX 3090: P"][1] == "met"
     assert verdicts["gemm RTX 2080 Ti"][1] == "open"
+    informed = "gemm RTX 3090, the other GPUs' tables known: median to 2%, 30 seeds"
+    assert verdicts[informed] == ("<= 25", "missed")
     (beside,) = (one for what, one in verdicts.items() if what.startswith("mean P"))
     assert beside == ("> 0.850 (kernel_tuner:b)", "missed")
 

@@ -3,9 +3,10 @@
 python benchmarks/search/compare.py --tables FOLDER --strategies auto kernel_tuner:genetic_algorithm --out all.json
 
 Tables are the files of the folder (or of $AUTOTUNE_TABLES) that `autotune search --replay` takes. A strategy is one of
-`autotune search --strategy`, `optuna:tpe`, `kernel_tuner:NAME` or `pyatf:TECHNIQUE` (e.g. AUCBandit). Peers run in an
-interpreter that has them, by default this one: `pip install --group benchmark`, or `--python kernel_tuner=PATH`. A peer
-may stand there in several versions: `--python kernel_tuner-1.3.3=PATH` runs `kernel_tuner-1.3.3:greedy_ils`.
+`autotune search --strategy`, `auto:elsewhere` (it knows the other GPUs' tables in the folder), `optuna:tpe`,
+`kernel_tuner:NAME` or `pyatf:TECHNIQUE` (e.g. AUCBandit). Peers run in an interpreter that has them, by default this
+one: `pip install --group benchmark`, or `--python kernel_tuner=PATH`. A peer may stand there in several versions:
+`--python kernel_tuner-1.3.3=PATH` runs `kernel_tuner-1.3.3:greedy_ils`.
 
 Each finished search is kept beside the results in OUT.runs and used again, until the table or, for our own strategies,
 their code changes. Interrupt at will; `--kept` reports what there is, and table.py writes results into docs/replay.md.
@@ -48,12 +49,12 @@ from autotune.errors import InputError  # noqa: E402
 from autotune.replay.read import read_tables  # noqa: E402
 from autotune.replay.table import Table  # noqa: E402
 
-WITHIN = (0.05, 0.01)
+WITHIN = (0.05, 0.02, 0.01)
 OWN_CODE = (
     "autotune/study",
     "autotune/space",
     "autotune/replay",
-    "autotune/model.py",
+    "autotune/model",
     "benchmarks/search/ours.py",
 )
 """What a search of ours depends on."""
@@ -202,14 +203,19 @@ def make_job(
 
 
 def finished_runs(job: Job) -> list[dict]:
-    """The searches kept that are of this table, this code and at least this long, one per seed."""
+    """The searches kept that are of this table, this code and long enough, one per seed.
+
+    Long enough is also a shorter one that met the optimum: nothing more can be found.
+    """
     if not job.kept.exists():
         return []
     found = {}
+    times, best = job.ground.table.times_ms, job.ground.landscape.best
     for line in job.kept.read_text().splitlines():
         run = json.loads(line)
-        same = run["table"] == job.ground.digest and run["version"] == job.version
-        if same and run["evaluations"] >= job.evaluations:
+        if run["table"] != job.ground.digest or run["version"] != job.version:
+            continue
+        if run["evaluations"] >= job.evaluations or (times[run["rows"]] <= best).any():
             found[run["seed"]] = run
     return list(found.values())
 
@@ -217,7 +223,7 @@ def finished_runs(job: Job) -> list[dict]:
 def peer_of(strategy: str) -> str:
     """`kernel_tuner` of `kernel_tuner-1.3.3:greedy_ils`; empty for what runs in this package."""
     peer = strategy.partition(":")[0].partition("-")[0] if ":" in strategy else ""
-    return "" if peer == "optuna" else peer
+    return "" if peer in ("optuna", "auto") else peer
 
 
 def interpreter_of(strategy: str, interpreters: dict[str, str]) -> str:
