@@ -71,7 +71,10 @@ class FittedModel:
         constants = _constants(ground, table)
         features = {**table.features, **bounds(table.terms, constants)}
         missed = table.log_ms - np.log(table.terms.time_ms(constants))
-        regression = fit_regression(features, missed, table.places, table.configs)
+        # Numbered by name, since groups that are left out come by number, and no order of records is to change them.
+        by_name = ranks([config.key for config in ground.measured.configs])
+        places = ranks([place.problem.label for place in ground.measured.places])
+        regression = fit_regression(features, missed, places[table.places], by_name[table.configs])
         over = missed - (regression.expect(features) if regression else 0.0)
         counts = np.bincount(table.places)
         levels = np.bincount(table.places, over) / (counts + SETTLING_TIMES)
@@ -160,6 +163,13 @@ class FittedModel:
         left, filled = self.left[np.ix_(rows, near)], self.fill[np.ix_(rows, near)]
         result[seen] = self.unit * expected(left, between, filled, away[near], fill[seen], self.shares)
         return result
+
+
+def ranks(names: Sequence[str]) -> Array:
+    """The place of each in the order of names; those of equal names follow each other as they came."""
+    found = np.empty(len(names), dtype=np.intp)
+    found[np.argsort(np.array(names, dtype=object), kind="stable")] = np.arange(len(names))
+    return found
 
 
 def _constants(ground: Ground, table: Table) -> Constants:
