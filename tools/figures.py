@@ -1,4 +1,4 @@
-"""Writes the figures of README.md, docs/ladder.md, docs/sgemm.md and their pictures from the recorded studies: none is typed by hand.
+"""Writes the figures of README.md and docs pages, and their pictures, from the recorded studies: none is typed by hand.
 
 python tools/figures.py            # rewrites the pages between their markers, and the pictures in docs/images
 python tools/figures.py --check    # exit 1 where they are not what the studies say
