@@ -122,6 +122,30 @@ def test_the_runner_keeps_searches_and_adds_only_what_is_missing(tmp_path: Path)
     assert json.loads(out.read_text())["tables"]["made_up"]["strategies"]["random"]["seeds"] == 3
 
 
+def test_a_search_may_go_on_beyond_what_is_scored(tmp_path: Path) -> None:
+    write_cache(tmp_path)
+    out = tmp_path / "results.json"
+    arguments = [
+        "--tables",
+        tmp_path,
+        "--only",
+        "made_up",
+        "--out",
+        out,
+        "--seeds",
+        "2",
+        "--strategies",
+        "random",
+    ]
+    compare(*arguments, "--at-least", "500")
+    long = json.loads(out.read_text())["tables"]["made_up"]
+    assert long["evaluations"] == long["configs"] > long["budget"]
+    compare(*arguments)
+    short = json.loads(out.read_text())["tables"]["made_up"]
+    assert short["evaluations"] == short["budget"]
+    assert short["strategies"]["random"]["P"] == pytest.approx(long["strategies"]["random"]["P"])
+
+
 def test_a_shorter_search_counts_where_it_met_the_optimum(tmp_path: Path) -> None:
     write_cache(tmp_path)
     out = tmp_path / "out" / "results.json"

@@ -87,6 +87,15 @@ class Process:
         own: Array = self._singles * total + self._pairs * pairs + self._whole + foretold**2 @ self.trust
         return own
 
+    def shares(self, codes: Array) -> Array:
+        """By parameter: the variance that it brings about by itself among rows of codes, up to a common factor."""
+        found = []
+        for axis, column in enumerate(self.axes.columns):
+            alike = np.exp(-self._reach[axis] * self.axes.apart[axis])
+            often = np.bincount(codes[:, column], minlength=len(alike)) / len(codes)
+            found.append(self._weight[axis] * (1 - often @ alike @ often))
+        return np.array(found)
+
     def covariance(self, codes: Array, foretold: Array, one_hot: Array, others: Array) -> Array:
         """[rows, others]: between rows of codes and one-hot rows; float32, since it is large."""
         sums, exponents = [], []
@@ -114,20 +123,25 @@ class Process:
         """Moves the factors towards what explains the values best."""
         self.middle, self.unit = float(values.mean()), max(float(values.std()), least_unit)
         wanted = (values - self.middle) / self.unit
-        distances = self.axes.distances(codes)
+        distances = self.axes.distances(codes).astype(np.float32)
         for _ in range(STEPS if self._steps else FIRST_STEPS):
             self._climb(self._slope(distances, foretold, wanted))
         self._unpack()
 
     def _slope(self, distances: Array, foretold: Array, wanted: Array) -> Array:
-        """The gradient of the log posterior with regard to the logarithms of the factors."""
+        """The gradient of the log posterior with regard to the logarithms of the factors.
+
+        What there is for each axis has the precision of `distances`: most of the time goes there.
+        """
         self._unpack()
         n, single = self._n, self.axes.single
-        lengths = distances * self._reach[:, None, None]
-        parts = np.exp(-lengths) * self._weight[:, None, None]
-        first = parts.sum(axis=0)
-        second = (first**2 - (parts**2).sum(axis=0)) / 2
-        whole = self._whole * np.exp(-lengths[:single].sum(axis=0))
+        exact = distances.dtype
+        lengths = distances * self._reach.astype(exact)[:, None, None]
+        parts = np.exp(-lengths)
+        parts *= self._weight.astype(exact)[:, None, None]
+        first = parts.sum(axis=0, dtype=np.float64)
+        second = (first**2 - np.einsum("kij,kij->ij", parts, parts)) / 2
+        whole = self._whole * np.exp(-lengths[:single].sum(axis=0, dtype=np.float64))
         matrix = self._singles * first + self._pairs * second + whole + (foretold * self.trust) @ foretold.T
         matrix[np.diag_indices_from(matrix)] += self.noise
         inverse = np.linalg.inv(matrix)
@@ -135,10 +149,12 @@ class Process:
         towards = (np.outer(pull, pull) - inverse) / 2
         slope: Array = np.empty_like(self._logs)
         base = towards * (self._singles + self._pairs * first)
-        each = parts * (base - self._pairs * towards * parts)
+        each = parts * (self._pairs * towards).astype(exact)
+        np.subtract(base.astype(exact), each, out=each)
+        each *= parts
         towards_whole = towards * whole
-        slope[:n] = -(lengths * each).sum(axis=(1, 2))
-        slope[:single] -= (lengths[:single] * towards_whole).sum(axis=(1, 2))
+        slope[:n] = -np.einsum("kij,kij->k", lengths, each)
+        slope[:single] -= np.einsum("kij,ij->k", lengths[:single], towards_whole)
         slope[n : 2 * n] = each.sum(axis=(1, 2))
         slope[2 * n] = self._singles * (towards * first).sum()
         slope[2 * n + 1] = self._pairs * (towards * second).sum()

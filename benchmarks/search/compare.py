@@ -111,7 +111,7 @@ def main() -> int:
         return 0
     interpreters = dict(pair.split("=", 1) for pair in options.python)
     runs = options.out.with_name(options.out.name + ".runs")
-    lengths = {ground.name: min(ground.budget, options.evaluations) for ground in grounds}
+    lengths = {ground.name: length_of(ground, options) for ground in grounds}
     jobs = [
         make_job(ground, strategy, lengths[ground.name], options.seeds, runs, interpreters)
         for strategy in options.strategies
@@ -126,6 +126,11 @@ def main() -> int:
     return 0
 
 
+def length_of(ground: Ground, options: argparse.Namespace) -> int:
+    """How many evaluations a search of the table has."""
+    return min(max(ground.budget, options.at_least), options.evaluations, len(ground.table))
+
+
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -136,6 +141,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=30, metavar="N")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="processes at once")
     parser.add_argument("--evaluations", type=int, default=1000, metavar="N", help="at most; default 1000")
+    parser.add_argument(
+        "--at-least",
+        type=int,
+        default=0,
+        metavar="N",
+        help="go on to N where the budget is less; P is of the budget",
+    )
     parser.add_argument("--seed-limit", type=float, default=300.0, metavar="S", help="seconds for one search")
     parser.add_argument("--kept", action="store_true", help="run nothing: report the searches that are kept")
     parser.add_argument("--python", action="append", default=[], metavar="PEER=PATH")
@@ -354,11 +366,12 @@ def figures(job: Job, runs: Sequence[dict]) -> dict:
     traces = np.array([best_so_far(landscape, times[run["rows"]], length) for run in runs])
     to = {within: evaluations_to(traces, landscape.best * (1 + within)) for within in WITHIN}
     at = min(100, length) - 1
+    scored = min(length, job.ground.budget)
     return {
         "version": job.version,
         "seeds": len(runs),
-        "P": performance(landscape, traces, landscape.exact_baseline(length)),
-        "P_published": performance(landscape, traces, landscape.published_baseline(length)),
+        "P": performance(landscape, traces, landscape.exact_baseline(scored)),
+        "P_published": performance(landscape, traces, landscape.published_baseline(scored)),
         "median_to": {f"{within:.0%}": _finite(float(np.median(to[within]))) for within in WITHIN},
         "last_to": {f"{within:.0%}": _finite(max(to[within])) for within in WITHIN},
         "share_reaching": {f"{w:.0%}": float(np.isfinite(to[w]).mean()) for w in WITHIN},

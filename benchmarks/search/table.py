@@ -1,6 +1,6 @@
 """Writes the results of compare.py into docs/replay.md, between its markers, beside what is aimed at.
 
-python benchmarks/search/table.py            # from the latest of studies/search/*-replay.json
+python benchmarks/search/table.py            # from the latest of studies/search/*-replay.json and *-own-table.json
 python benchmarks/search/table.py --check    # exit 1 where the page is not what the results say
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,38 @@ def page_part(results: dict[str, Any], name: str) -> str:
     ]
     lines += [
         f"| {what} | {wanted} | {found} | {verdict} |" for what, wanted, found, verdict in aims(results)
+    ]
+    return "\n".join(lines)
+
+
+def own_part(results: dict[str, Any], name: str) -> str:
+    """Searches of one exhaustive table of ours, a row for each size."""
+    tables = results["tables"].values()
+    seeds = min(entry["strategies"][OURS]["seeds"] for entry in tables)
+    devices = ", ".join(sorted({entry["device"] for entry in tables}))
+    kernels = ", ".join(sorted({entry["kernel"] for entry in tables}))
+    searched = max(entry["evaluations"] for entry in tables)
+    lines = [
+        f"On our own exhaustive table ({kernels} on {devices}), evaluations until a configuration within 1% of the "
+        f"table's best was tried, {seeds} seeds of up to {searched} evaluations:",
+        "",
+        f"| size | configurations | within 1% of the best | `{OURS}`: median | last seed | within 5%: median "
+        "| `random`: median to 1% | expected of random |",
+        "|---|---:|---:|---:|---:|---:|---:|---:|",
+    ]
+    for table, entry in results["tables"].items():
+        ours, chance = entry["strategies"][OURS], entry["strategies"]["random"]
+        expected = entry["random_expected_to"]["1%"]
+        good = round((entry["configs"] + 1) / expected - 1)
+        lines.append(
+            f"| {table.partition('_')[2]} | {entry['configs']} | {good} | {_count(ours['median_to']['1%'])} "
+            f"| {_count(ours['last_to']['1%'])} | {_count(ours['median_to']['5%'])} "
+            f"| {_count(chance['median_to']['1%'])} | {expected:.0f} |"
+        )
+    lines += [
+        "",
+        "The table is a random part of a much larger space, so most configurations have no neighbour in it. "
+        f"Recorded in [{name}](../studies/search/{name}).",
     ]
     return "\n".join(lines)
 
@@ -152,11 +184,18 @@ def rewritten(page: str, part: str) -> str:
     return f"{before}{BEGIN}\n{part}\n{END}{after}"
 
 
+def read() -> Iterator[tuple[Callable[[dict[str, Any], str], str], str, dict[str, Any]]]:
+    """What writes a part of the page, and the latest file it writes from: its name and what is in it."""
+    for write, ending in ((page_part, "replay"), (own_part, "own-table")):
+        files = (ROOT / "studies" / "search").glob(f"*-{ending}.json")
+        if latest := max(files, default=None):
+            yield write, latest.name, json.loads(latest.read_text(encoding="utf-8"))
+
+
 def main() -> int:
-    latest = max((ROOT / "studies" / "search").glob("*-replay.json"))
-    results = json.loads(latest.read_text(encoding="utf-8"))
     page = PAGE.read_text(encoding="utf-8")
-    new = rewritten(page, page_part(results, latest.name))
+    parts = [write(results, name) for write, name, results in read()]
+    new = rewritten(page, "\n\n".join(parts))
     if "--check" in sys.argv[1:]:
         return int(new != page)
     PAGE.write_text(new, encoding="utf-8")
