@@ -132,6 +132,9 @@ def replay(
     from autotune.study.strategies import check_strategy
 
     check_strategy(strategy)
+    if strategy == "model":
+        rule = "a recorded table has no code and no cost, so there is no model to rank its configurations by"
+        raise InputError(rule, key="strategy", nearest="auto")
     _check_numbers(trials, time_s, seed)
     tables = read_tables(Path(file))
     # One number stands for all sizes equal, as elsewhere.

@@ -269,11 +269,11 @@ def _launch_violations(spec: KernelSpec, gpu: GpuSpec, names: Mapping[str, Value
         _over("max_grid", size, most, f"blocks along {axis} must not exceed {gpu.name}'s")
         for axis, size, most in zip("xyz", grid, gpu.max_grid, strict=True)
     ]
-    # What the spec gives as derived names is bounded by gpu_rules().
-    if "threads" not in spec.derived:
+    # What the spec gives as derived names is bounded by gpu_rules(), unless the launch uses something else.
+    if names.get("threads") != threads or "threads" not in spec.derived:
         rule = f"threads per block must not exceed {gpu.name}'s"
         found.append(_over("max_threads_per_block", threads, gpu.max_threads_per_block, rule))
-    if "smem_bytes" not in spec.derived:
+    if names.get("smem_bytes") != smem_bytes or "smem_bytes" not in spec.derived:
         rule = f"dynamic shared memory of a block in bytes must not exceed {gpu.name}'s"
         found.append(_over("smem_per_block_bytes", smem_bytes, gpu.smem_per_block_bytes, rule))
     if threads == 0:

@@ -110,6 +110,15 @@ def test_launch_limits_hold_for_specs_without_the_usual_derived_names(
     assert (found[0].limit, found[0].required, found[0].allowed) == (limit, required, allowed)
 
 
+def test_a_launch_of_more_than_the_derived_names_say_is_held_to_the_limits() -> None:
+    spec = replace(SGEMM, launch=launched("1", "threads * 64", "smem_bytes * 16"))
+    found = {violation.limit: violation.required for violation in violations(spec, A6000, CUBE, DEFAULT)}
+    threads, smem_bytes = (
+        int(str(config_names(SGEMM, A6000, DEFAULT)[name])) for name in ("threads", "smem_bytes")
+    )
+    assert found == {"max_threads_per_block": 64 * threads, "smem_per_block_bytes": 16 * smem_bytes}
+
+
 # --- after compiling
 
 

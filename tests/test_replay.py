@@ -67,6 +67,11 @@ def test_what_is_no_table_is_refused_with_its_file(tmp_path: Path, text: str) ->
     assert str(path) in str(caught.value)
 
 
+def test_a_table_has_no_model_to_search_by(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no model to rank its configurations by"):
+        api.replay(write_cache(tmp_path), strategy="model", db=tmp_path / "x.sqlite")
+
+
 def test_an_unknown_device_keeps_its_name_and_limits_nothing() -> None:
     table = table_of_cache(cache_text(device="Some GPU"), "x")
     assert (table.device.table, table.device.name) == ("some gpu", "Some GPU")

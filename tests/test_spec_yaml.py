@@ -149,6 +149,11 @@ def test_gpu_names_are_those_of_the_gpu():
         ("TILE * ROWS", "TILE * smem_bytes", "derived.threads: unknown name 'smem_bytes'"),
         ("TILE % ROWS == 0", "TILE % ROWS = 0", ":25: constraints.0.rule: must be an arithmetic expression"),
         ("TILE % ROWS == 0", "TILE.x == 0", "constraints.0.rule: 'TILE.x' is not part of the arithmetic"),
+        (
+            "TILE % ROWS == 0",
+            "TILE % ROWS",
+            ":25: constraints.0.rule: a rule is true or false, got the number",
+        ),
         ("TILE % ROWS == 0", "GUARD", "constraints.0.rule: unknown name 'GUARD'"),
         ("TILE % ROWS == 0", "time_ns > 0", "constraints.0.rule: unknown name 'time_ns'"),
         (

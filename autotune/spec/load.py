@@ -231,14 +231,15 @@ class _Builder:
         return result
 
     def rules(self, section: str, entries: Sequence[RuleShape], names: Sequence[str]) -> tuple[Rule, ...]:
-        return tuple(
-            Rule(
-                self.expression((section, index, "rule"), entry.rule, names),
-                entry.because,
-                self.file.where((section, index)),
-            )
-            for index, entry in enumerate(entries)
-        )
+        found = []
+        for index, entry in enumerate(entries):
+            key: Key = (section, index, "rule")
+            expression = self.expression(key, entry.rule, names)
+            if isinstance(expression.tree, ast.BinOp):
+                rule = f"a rule is true or false, got the number {entry.rule!r}: compare it with something"
+                raise self.file.error(key, rule)
+            found.append(Rule(expression, entry.because, self.file.where((section, index))))
+        return tuple(found)
 
     def launch(self, names: Sequence[str]) -> LaunchSpec:
         grid, block = (
