@@ -312,6 +312,13 @@ def test_T58_a_parameter_that_nothing_uses_is_warned_about(project: Path) -> Non
         assert "warning" not in done.out
 
 
+def test_defaults_for_a_gpu_that_no_table_describes_are_warned_about(project: Path) -> None:
+    edit(spec_of(project), "defaults: {", "gpu_defaults: {a60000: {}}\ndefaults: {")
+    done = run("check", "scale", "--gpu", "a6000")
+    assert done.code == 0, done
+    assert "warning: gpu_defaults.a60000: there is no GPU table of this name (nearest: a6000)" in done.err
+
+
 def test_a_broken_kernel_of_ones_own_stops_only_itself(project: Path) -> None:
     edit(spec_of(project), "defaults:", "defalts:")
     done = run("kernels")

@@ -13,7 +13,7 @@ import click
 from autotune.cli.options import json_option, project_folders, project_option, resolve_gpu
 from autotune.cli.output import note, print_json, table
 from autotune.config import Config
-from autotune.errors import InputError, StageFailure
+from autotune.errors import InputError, StageFailure, nearest_name
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -99,6 +99,12 @@ def check_command(
     warnings = [
         f"parameter {name} changes nothing: neither the template nor the launch uses it"
         for name in unused_parameters(spec)
+    ]
+    known = [gpu.table for gpu in list_gpus(folders)]
+    warnings += [
+        f"gpu_defaults.{name}: there is no GPU table of this name (nearest: {nearest_name(name, known)})"
+        for name in spec.gpu_defaults
+        if name not in known
     ]
     warnings += _export_warnings(spec, tables[0], checks[0])
     if as_json:
