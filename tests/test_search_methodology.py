@@ -25,7 +25,7 @@ from methodology import (  # noqa: E402
     expected_evaluations,
     performance,
 )
-from table import BEGIN, END, aims, rewritten  # noqa: E402
+from table import BEGIN, END, aims, own_part, rewritten  # noqa: E402
 
 times_of_a_table = st.lists(st.floats(0.5, 100), min_size=2, max_size=7)
 
@@ -230,6 +230,23 @@ def test_aims_are_met_or_missed_by_the_recorded_figures() -> None:
     assert verdicts[informed] == ("<= 25", "missed")
     (beside,) = (one for what, one in verdicts.items() if what.startswith("mean P"))
     assert beside == ("> 0.850 (kernel_tuner:b)", "missed")
+
+
+def test_a_table_of_our_own_has_a_row_for_each_size() -> None:
+    entry = {
+        "configs": 632,
+        "evaluations": 300,
+        "device": "NVIDIA H200",
+        "kernel": "sgemm",
+        "random_expected_to": {"1%": 633 / 4},
+        "strategies": {
+            "auto": one_strategy(0.9, 60.0, None, 10),
+            "random": one_strategy(0.0, 150.0, None, 10),
+        },
+    }
+    part = own_part({"tables": {"exhaustive_256x256x2048": entry}}, "x.json")
+    assert "sgemm on NVIDIA H200" in part
+    assert "| 256x256x2048 | 632 | 3 | 60 | - | 30 | 150 | 158 |" in part
 
 
 def test_the_page_says_what_the_latest_results_say() -> None:

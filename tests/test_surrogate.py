@@ -20,7 +20,7 @@ from autotune.replay.loop import replay
 from autotune.replay.stages import Recorded
 from autotune.replay.table import Entry, Table
 from autotune.spec.kernel_spec import Parameter
-from autotune.study.auto import PATIENCE, TURNS, Auto
+from autotune.study.auto import Auto
 from autotune.study.axes import Axes
 from autotune.study.brain import Brain
 from autotune.study.foresight import Foresight, Prior, shortened
@@ -337,39 +337,6 @@ def test_a_large_space_is_searched_near_the_best(tmp_path: Path) -> None:
         brain.tell(config, Outcome(Status.OK, Origin.PREDICTED, predicted_ms=best[-1]))
     # A random draw has 20, the best of a thousand about 9.
     assert min(best) < 4
-
-
-def test_what_brings_nothing_is_left_for_other_surroundings() -> None:
-    table = tiles()
-    sampler = Auto(table.space, seed=0)
-    brain = Brain(table.space, sampler)
-    times: list[float] = []
-    configs: list[Config] = []
-    moved = 0
-    for _ in range(80):
-        best = int(np.argmin(times)) if times else 0
-        config = brain.ask()
-        assert config is not None
-        # Its turn comes after ten that were no improvement.
-        if len(configs) % TURNS == 1 and len(configs) - 1 - best >= PATIENCE:
-            assert sampler._surrogate is not None
-            decisive = [table.parameters[column].name for column in sampler._surrogate.decisive()]
-            assert any(config[name] != configs[best][name] for name in decisive)
-            moved += 1
-        configs.append(config)
-        times.append(np.nan_to_num(_time(table, config), nan=math.inf))
-        brain.tell(config, table.entries[table.row(config)].outcome)
-    assert moved > 5
-
-
-def test_what_a_parameter_brings_about_is_its_share() -> None:
-    codes = rows(60)
-    process = Process(Axes(PARAMETERS))
-    # The fourth alone matters; the fifth has no choice.
-    process.fit(codes, np.zeros((60, 0)), np.array([0.0, 1.0, 4.0, 9.0])[codes[:, 3]])
-    shares = process.shares(codes)
-    assert len(shares) == 4
-    assert int(shares.argmax()) == 3
 
 
 def test_candidates_are_foretold_once() -> None:

@@ -42,12 +42,8 @@ LEAST_GAIN = 0.05
 """What lies less than this share of the usual difference below the best is no improvement worth a trial."""
 MINE_AMONG = 200
 """How many of the best are looked through for one that is this session's."""
-TURNS = 3
-"""One in so many proposals differs from the best in one parameter, as long as there are such."""
-PATIENCE = 10
-"""After so many trials that were no improvement, another one is away from the best."""
-DECISIVE = 2
-"""It differs from the best in at least one of so many parameters: those that matter most."""
+CLOSE_EVERY = 3
+"""Every such proposal differs from the best in one parameter, as long as there are such."""
 TELLING = 8
 """From so many trials on, it counts how well each source agrees."""
 LEAST_AGREEMENT = 0.2
@@ -104,26 +100,13 @@ class Auto(RandomLegal):
         if learnt.take_in(self._evidence.findings, self._evidence.best):
             self._masked.clear()
         score = learnt.score(self._evidence.pending)
-        part = self._part(learnt)
-        within = None if part is None else self._best_of(np.where(part, score, -np.inf))
-        return within or self._best_of(score) or self.draw()
-
-    def _part(self, learnt: _Surrogate) -> Array | None:
-        """Which of the pool may be proposed this time; None for any.
-
-        The greatest expected improvement alone lingers: one in three proposals is close to the best, so that it is
-        soon the best of its surroundings, and when that brings nothing any more, one is in other surroundings.
-        """
         best = self._evidence.best
-        turn = len(self.seen) % TURNS
-        if best is None or turn > 1:
-            return None
-        other = self._pool.codes != self._pool.encode(best.config)
-        if turn == 0:
-            return np.asarray(other.sum(axis=1) == 1)
-        if self._evidence.since_best < PATIENCE:
-            return None
-        return np.asarray(other[:, learnt.decisive()].any(axis=1))
+        if best and len(self.seen) % CLOSE_EVERY == 0:
+            changes = (self._pool.codes != self._pool.encode(best.config)).sum(axis=1)
+            close = self._best_of(np.where(changes == 1, score, -np.inf))
+            if close:
+                return close
+        return self._best_of(score) or self.draw()
 
     @property
     def _pool(self) -> Pool:
@@ -267,11 +250,6 @@ class _Surrogate:
         ranks = _ranks(self._times())
         found = [np.corrcoef(_ranks(column), ranks)[0, 1] for column in self._own_ahead.T]
         return np.where(np.array(found) > LEAST_AGREEMENT, found, 0.0)
-
-    def decisive(self) -> list[int]:
-        """Columns of the parameters that matter most."""
-        share = self._process.shares(self._pool.codes)
-        return [self._pool.axes.columns[axis] for axis in np.argsort(-share, kind="stable")[:DECISIVE]]
 
     def score(self, pending: Sequence[Config]) -> Array:
         """The logarithm of the expected improvement that each of the pool promises."""

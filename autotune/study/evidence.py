@@ -63,14 +63,6 @@ class Evidence:
         """The fastest; None where nothing has worked yet."""
         return min(self.timed, key=lambda one: one.log_time, default=None)
 
-    @property
-    def since_best(self) -> int:
-        """How many have ended since the fastest."""
-        best = self.best
-        return next(
-            (ago for ago, one in enumerate(reversed(self.findings)) if one is best), len(self.findings)
-        )
-
 
 def _log_time(trial: FrozenTrial) -> float:
     if trial.state is not TrialState.COMPLETE or trial.value is None or trial.value <= 0:

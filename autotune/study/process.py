@@ -87,15 +87,6 @@ class Process:
         own: Array = self._singles * total + self._pairs * pairs + self._whole + foretold**2 @ self.trust
         return own
 
-    def shares(self, codes: Array) -> Array:
-        """By parameter: the variance that it brings about by itself among rows of codes, up to a common factor."""
-        found = []
-        for axis, column in enumerate(self.axes.columns):
-            alike = np.exp(-self._reach[axis] * self.axes.apart[axis])
-            often = np.bincount(codes[:, column], minlength=len(alike)) / len(codes)
-            found.append(self._weight[axis] * (1 - often @ alike @ often))
-        return np.array(found)
-
     def covariance(self, codes: Array, foretold: Array, one_hot: Array, others: Array) -> Array:
         """[rows, others]: between rows of codes and one-hot rows; float32, since it is large."""
         sums, exponents = [], []
