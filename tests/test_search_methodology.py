@@ -236,6 +236,7 @@ def test_a_table_of_our_own_has_a_row_for_each_size() -> None:
     entry = {
         "configs": 632,
         "evaluations": 300,
+        "budget": 24,
         "device": "NVIDIA H200",
         "kernel": "sgemm",
         "random_expected_to": {"1%": 633 / 4},
