@@ -106,8 +106,8 @@ def own_part(results: dict[str, Any], name: str) -> str:
     lines += [
         "",
         "The table is a random part of a much larger space, so most configurations have no neighbour in it. "
-        f"Over the first {min(budgets)} to {max(budgets)} evaluations, the budgets, P is {scores[0]:.2f} in the mean of "
-        f"the sizes for `{OURS}` and {scores[1]:.2f} for `random`. "
+        f"Over the first {min(budgets)} to {max(budgets)} evaluations, the budgets, P is {scores[0]:.2f} in the mean "
+        f"of the sizes for `{OURS}` and {scores[1]:.2f} for `random`. "
         f"Recorded in [{name}](../studies/search/{name}).",
     ]
     return "\n".join(lines)
