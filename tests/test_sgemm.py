@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -359,3 +362,18 @@ def test_T29_what_is_called_legal_compiles_fits_and_is_right(seed: int, tmp_path
     assert not resource_violations(H200, launch, with_occupancy(kernel.resources, launch, H200))
     accuracy = check_on_cpu(SGEMM, H200, problem((65, 33, 19), "mixed"), legal)
     assert accuracy.worst_error <= accuracy.tolerance
+
+
+@pytest.mark.slow
+def test_T29_hardly_anything_that_is_refused_works(tmp_path: Path) -> None:
+    """Of 500 draws studies/legality/refused.json tells; here are fewer."""
+    program = Path(__file__).parents[1] / "tools" / "refused.py"
+    out = tmp_path / "refused.json"
+    subprocess.run([sys.executable, program, "--count", "100", "--seed", "2", "--out", out], check=False)
+    told = json.loads(out.read_text())
+    assert told["drawn"] == 100
+    assert 30 <= told["refused"] <= 90
+    assert told["refused_that_work"] <= 0.03 * told["refused"], told["working"]
+    recorded = json.loads((program.parents[1] / "studies" / "legality" / "refused.json").read_text())
+    assert recorded["drawn"] == 500
+    assert recorded["refused_that_work"] <= 0.01 * recorded["refused"]
