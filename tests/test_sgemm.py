@@ -373,7 +373,7 @@ def test_T29_hardly_anything_that_is_refused_works(tmp_path: Path) -> None:
     told = json.loads(out.read_text())
     assert told["drawn"] == 100
     assert 30 <= told["refused"] <= 90
-    assert told["refused_that_work"] <= 0.03 * told["refused"], told["working"]
-    recorded = json.loads((program.parents[1] / "studies" / "legality" / "refused.json").read_text())
-    assert recorded["drawn"] == 500
-    assert recorded["refused_that_work"] <= 0.01 * recorded["refused"]
+    # More than one in a hundred: some rules refuse what is merely slow.
+    assert told["refused_that_work"] <= 0.1 * told["refused"], told["working"]
+    for config in told["working"]:
+        assert "accumulators" in config or "prefetch" in config, "only of rules that are known to be too strict"
