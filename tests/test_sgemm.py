@@ -376,4 +376,6 @@ def test_T29_hardly_anything_that_is_refused_works(tmp_path: Path) -> None:
     # More than one in a hundred: some rules refuse what is merely slow.
     assert told["refused_that_work"] <= 0.1 * told["refused"], told["working"]
     for config in told["working"]:
-        assert "accumulators" in config or "prefetch" in config, "only of rules that are known to be too strict"
+        assert "accumulators" in config or "prefetch" in config, (
+            "only of rules that are known to be too strict"
+        )
