@@ -122,21 +122,16 @@ def test_the_runner_keeps_searches_and_adds_only_what_is_missing(tmp_path: Path)
     assert json.loads(out.read_text())["tables"]["made_up"]["strategies"]["random"]["seeds"] == 3
 
 
+def of_made_up(folder: Path, out: Path, strategy: str) -> list[str | Path]:
+    """What compares two searches of the made-up table in a folder."""
+    table = ["--tables", folder, "--only", "made_up", "--out", out]
+    return [*table, "--seeds", "2", "--strategies", strategy]
+
+
 def test_a_search_may_go_on_beyond_what_is_scored(tmp_path: Path) -> None:
     write_cache(tmp_path)
     out = tmp_path / "results.json"
-    arguments = [
-        "--tables",
-        tmp_path,
-        "--only",
-        "made_up",
-        "--out",
-        out,
-        "--seeds",
-        "2",
-        "--strategies",
-        "random",
-    ]
+    arguments = of_made_up(tmp_path, out, "random")
     compare(*arguments, "--at-least", "500")
     long = json.loads(out.read_text())["tables"]["made_up"]
     assert long["evaluations"] == long["configs"] > long["budget"]
@@ -150,18 +145,7 @@ def test_a_shorter_search_counts_where_it_met_the_optimum(tmp_path: Path) -> Non
     write_cache(tmp_path)
     out = tmp_path / "out" / "results.json"
     out.parent.mkdir()
-    arguments = [
-        "--tables",
-        tmp_path,
-        "--only",
-        "made_up",
-        "--out",
-        out,
-        "--seeds",
-        "2",
-        "--strategies",
-        "auto",
-    ]
+    arguments = of_made_up(tmp_path, out, "auto")
     compare(*arguments, "--evaluations", "1")
     longer = compare(*arguments)
     assert "made_up auto: 2 searches" in longer.stderr
